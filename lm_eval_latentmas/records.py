@@ -1,0 +1,58 @@
+"""What is known about one answered sample, and the text that carries it through the harness."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Record:
+    """One answered request: the text and what it cost. Plain JSON in every field.
+
+    prompt_tokens: L, prompt tokens fed to the non-judger agents, summed (method, section 4).
+    kept_states: prompt states that the judger's relay still holds, mean over layers and heads.
+    relay_bytes, relay_states: per hop, the bytes of the message and the states in it.
+    seconds: shares of the batch's wall clock: latent, compression, decoding.
+    stop: ``eos``, ``until`` or ``length``; ``truncated`` is ``stop == "length"``.
+    clamped: new tokens were cut to what the model's context holds.
+    """
+
+    task: str
+    doc_id: int
+    repeat: int
+    text: str
+    prompt_tokens: int = 0
+    judger_tokens: int = 0
+    latent_passes: int = 0
+    decoded_tokens: int = 0
+    kept_states: float = 0.0
+    relay_bytes: tuple[int, ...] = ()
+    relay_states: tuple[float, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+    stop: Literal["eos", "until", "length"] = "eos"
+    clamped: bool = False
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the answer was cut off by the token budget."""
+        return self.stop == "length"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as JSON-ready fields, ``truncated`` and ``rho`` included."""
+        rho = self.kept_states / self.prompt_tokens if self.prompt_tokens else None
+        return asdict(self) | {"truncated": self.truncated, "rho": rho}
+
+
+class Response(str):
+    """A model's text that remembers its `Record`; any other lm-eval model returns a plain ``str`` instead."""
+
+    record: Record | None
+
+    def __new__(cls, text: str, record: Record | None = None) -> Response:
+        response = super().__new__(cls, text)
+        response.record = record
+        return response
+
+    def __getnewargs__(self) -> tuple[str, Record | None]:
+        return str(self), self.record
