@@ -1,0 +1,40 @@
+"""The four-agent latent relay as a model of lm-evaluation-harness. Importing the package imports nothing heavy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+# public name -> module that defines it, imported when the name is first used
+_PUBLIC = {
+    "LatentMASLM": "model",
+    "Record": "records",
+    "Response": "records",
+    "Segment": "cache",
+}
+__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, taken from its module.
+
+    Raises ImportError, with the cause chained, when the module cannot be imported: whoever asked, the harness's
+    registry included, learns what is broken instead of "no such model".
+    """
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = f"{__name__}.{_PUBLIC[name]}"
+    try:
+        value = getattr(import_module(module), name)
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise ImportError(f"{__name__}: {name} is not available, importing {module} failed: {cause}") from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -1,0 +1,1 @@
+"""One small module per backbone family: what differs between models, and nothing else."""
