@@ -1,8 +1,6 @@
-"""The four-agent latent relay as a model of lm-evaluation-harness. Importing the package imports nothing heavy."""
+"""The four-agent latent relay as a model of lm-evaluation-harness. Importing the package imports nothing at all."""
 
-from __future__ import annotations
-
-from typing import Any
+# No imports here, not even typing: `autoload` makes every interpreter of the environment run this file.
 
 __version__ = "0.1.0"
 
@@ -13,10 +11,10 @@ _PUBLIC = {
     "Response": "records",
     "Segment": "cache",
 }
-__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_PUBLIC)]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """A public name, taken from its module.
 
     Raises ImportError, with the cause chained, when the module cannot be imported: whoever asked, the harness's

@@ -1,6 +1,7 @@
-"""Editable installs only: finds the package and its two outer folders in the checkout, and nothing else that lies there."""
+"""Editable installs only: finds the package and its two outer folders in the checkout, and nothing else in it.
 
-from __future__ import annotations
+Runs at every interpreter start, so it imports only what the interpreter has loaded by then.
+"""
 
 import os
 import sys
