@@ -1,0 +1,117 @@
+"""An arm: everything that was run under one setting, whatever the seed, with a short name that tells it from others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lm_eval_latentmas.naming import nearest
+
+from .runs import Run
+
+# arguments that change no answer, and the seed, which arms are averaged over
+_NOT_A_SETTING = frozenset(
+    (
+        "seed",
+        "run_dir",
+        "diagnostics",
+        "device",
+        "batch_size",
+        "max_batch_size",
+        "agent_devices",
+        "transport",
+        "compile",
+    )
+)
+_REFERENCES = ("full", "single")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs of one setting. ``runs`` maps a task to its runs, one per seed, in the order of the seeds."""
+
+    name: str
+    arguments: dict[str, Any]
+    runs: dict[str, tuple[Run, ...]]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks with at least one run."""
+        return tuple(self.runs)
+
+    def seeds(self, task: str) -> tuple[int | None, ...]:
+        """Seeds of a task's runs."""
+        return tuple(run.seed for run in self.runs.get(task, ()))
+
+
+def gather_arms(runs: Iterable[Run]) -> tuple[list[Arm], list[str]]:
+    """Group runs into arms, named, references first, else in the order of the runs; and notes on what was replaced.
+
+    Of several runs of the same setting, task and seed the latest counts.
+    """
+    latest: dict[str, dict[tuple[str, Any], Run]] = {}
+    notes = []
+    for run in sorted(runs, key=lambda run: run.stamp):
+        held = latest.setdefault(_setting(run), {})
+        if (old := held.get((run.task, run.seed))) is not None:
+            notes.append(f"{run.task}, seed {run.seed}: {run.origin} replaces the earlier {old.origin}")
+        held[run.task, run.seed] = run
+    groups = [list(held.values()) for held in latest.values()]
+    names = _names([group[0] for group in groups])
+    arms = [Arm(name, group[0].arguments, _by_task(group)) for name, group in zip(names, groups, strict=True)]
+    return sorted(arms, key=lambda arm: arm.name not in _REFERENCES), notes
+
+
+def find_arm(arms: list[Arm], name: str | None) -> Arm:
+    """The arm that others are compared with: the one named, else ``full``, else ``single``, else the first.
+
+    Raises:
+        ValueError: no arm has that name.
+    """
+    by_name = {arm.name: arm for arm in arms}
+    if name is not None:
+        if name not in by_name:
+            raise ValueError(f"unknown arm {nearest(name, by_name)}")
+        return by_name[name]
+    return next((by_name[reference] for reference in _REFERENCES if reference in by_name), arms[0])
+
+
+def all_tasks(arms: list[Arm]) -> list[str]:
+    """Every task of any arm, in the order of first appearance."""
+    return list(dict.fromkeys(task for arm in arms for task in arm.tasks))
+
+
+def _setting(run: Run) -> str:
+    settings = {k: str(v) for k, v in run.arguments.items() if k not in _NOT_A_SETTING}
+    return json.dumps(settings, sort_keys=True)
+
+
+def _by_task(group: list[Run]) -> dict[str, tuple[Run, ...]]:
+    tasks = dict.fromkeys(run.task for run in group)
+    ordered = sorted(group, key=lambda run: (run.seed is None, run.seed))
+    return {task: tuple(run for run in ordered if run.task == task) for task in tasks}
+
+
+def _names(firsts: list[Run]) -> list[str]:
+    """The compressor (or model) of each setting, and of what else was given only what tells equal names apart."""
+    names = [_head(run, firsts) for run in firsts]
+    for source in ("given", "arguments"):
+        names = [name + _difference(index, names, firsts, source) for index, name in enumerate(names)]
+    return [f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def _head(run: Run, all_runs: list[Run]) -> str:
+    parts = [run.arguments.get("compressor") or run.arguments.get("pretrained") or run.arguments["model"]]
+    for key in ("model", "pretrained"):
+        if len({str(other.arguments.get(key)) for other in all_runs}) > 1:
+            parts.append(run.arguments.get(key))
+    return " ".join(dict.fromkeys(str(part) for part in parts if part))
+
+
+def _difference(index: int, names: list[str], runs: list[Run], source: str) -> str:
+    same = [getattr(run, source) for run, name in zip(runs, names, strict=True) if name == names[index]]
+    own = getattr(runs[index], source)
+    keys = [k for k in own if k not in _NOT_A_SETTING and len({str(other.get(k)) for other in same}) > 1]
+    return "".join(f" {key}={own[key]}" for key in keys)

@@ -1,0 +1,181 @@
+"""One run: one task answered by one model under one setting and one seed, with a score for every document."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lm_eval_latentmas.naming import nearest
+
+from .reading import ResultsFile, read_samples
+
+# where data sets keep what was asked; a document without any of them shows the prompt
+_QUESTION_FIELDS = ("question", "problem", "query", "prompt", "text")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One document as one run answered it.
+
+    key: the document's hash and, for documents that occur more than once, which of them it is.
+    score: None when the metric gave no number (NaN, or parts of a score that only exists for the whole set).
+    """
+
+    key: tuple[str, int]
+    doc_id: int
+    prompt_hash: str
+    target_hash: str
+    question: str
+    target: str
+    responses: tuple[str, ...]
+    filtered: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One task of one results file. ``relay`` holds this project's own records of the task, by column, or nothing."""
+
+    origin: str
+    stamp: str
+    task: str
+    version: Any
+    metric: str
+    filter: str
+    higher_is_better: bool
+    given: dict[str, Any]
+    arguments: dict[str, Any]
+    seed: int | None
+    samples: tuple[Sample, ...]
+    aggregate: float | None
+    relay: dict[str, list] = field(default_factory=dict)
+    relay_summary: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def load_runs(files: Iterable[ResultsFile], metric: str | None = None) -> list[Run]:
+    """All runs of some results files.
+
+    metric: ``NAME`` or ``NAME,FILTER``; by default each task's first metric and first filter.
+
+    Raises:
+        ValueError: no task has that metric; a samples file can't be read.
+    """
+    runs = [_run(file, task, metric) for file in files for task in file.data["configs"] if task in file.data["results"]]
+    if metric and runs and all(run is None for run in runs):
+        known = {name for file in files for task in file.data["results"] for name in _metrics(file.data, task)}
+        raise ValueError(f"unknown metric {nearest(metric, known)}")
+    return [run for run in runs if run is not None]
+
+
+def _run(file: ResultsFile, task: str, wanted: str | None) -> Run | None:
+    data, config = file.data, file.data["config"]
+    chosen = next((m for m in _metrics(data, task) if wanted in (None, m, m.partition(",")[0])), None)
+    if chosen is None:
+        return None
+    metric, _, filter_name = chosen.partition(",")
+    own = config.get("latentmas") or {}
+    given = _arguments(config.get("model_args")) | (config.get("gen_kwargs") or {})
+    arguments = {"model": config.get("model")} | given | (own.get("arguments") or {})
+    samples, notes = _samples(file, task, metric, filter_name)
+    return Run(
+        origin=str(file.path),
+        stamp=file.stamp,
+        task=task,
+        version=data["versions"].get(task),
+        metric=metric,
+        filter=filter_name,
+        higher_is_better=data.get("higher_is_better", {}).get(task, {}).get(metric, True) is not False,
+        given=given,
+        arguments=arguments,
+        seed=_seed(arguments.get("seed", config.get("torch_seed"))),
+        samples=samples,
+        aggregate=_number(data["results"][task][chosen]),
+        relay=(own.get("samples") or {}).get(task, {}),
+        relay_summary=own.get("summary") or {},
+        notes=notes,
+    )
+
+
+def _metrics(data: dict[str, Any], task: str) -> list[str]:
+    """``NAME,FILTER`` of a task's metrics, in the order of its configuration."""
+    present = [k for k in data["results"][task] if "," in k and "_stderr," not in k]
+    names = [m.get("metric") for m in data["configs"].get(task, {}).get("metric_list") or []]
+    return sorted(present, key=lambda k: names.index(n) if (n := k.partition(",")[0]) in names else len(names))
+
+
+def _arguments(given: Any) -> dict[str, Any]:
+    """``model_args`` as a dict; some releases write it as the text of the command line."""
+    if isinstance(given, dict):
+        return dict(given)
+    pairs = (part.partition("=") for part in (given or "").split(",") if part.strip())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _samples(file: ResultsFile, task: str, metric: str, filter_name: str) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
+    path = file.samples.get(task)
+    if path is None:
+        return (), (f"{task}: no samples file beside {file.path.name}; run with --log_samples to compare by document",)
+    seen: Counter[str] = Counter()
+    samples = []
+    for row in read_samples(path):
+        if row["filter"] == filter_name:
+            samples.append(_sample(row, metric, seen[row["doc_hash"]]))
+            seen[row["doc_hash"]] += 1
+    return tuple(samples), _shortfalls(file, task, path.name, samples)
+
+
+def _shortfalls(file: ResultsFile, task: str, name: str, samples: list[Sample]) -> tuple[str, ...]:
+    notes = []
+    expected = file.data["n-samples"].get(task, {}).get("effective")
+    if expected is not None and len(samples) != expected:
+        notes.append(f"{name}: {len(samples)} of {expected} documents; the file is cut off or was edited")
+    if unscored := sum(sample.score is None for sample in samples):
+        notes.append(f"{name}: {unscored} of {len(samples)} documents have no number as a score and are left out")
+    return tuple(notes)
+
+
+def _sample(row: dict[str, Any], metric: str, occurrence: int) -> Sample:
+    prompts = list((row.get("arguments") or {}).values())
+    prompt = str(prompts[0].get("arg_0", "")) if prompts else ""
+    doc = row.get("doc") if isinstance(row.get("doc"), dict) else {}
+    return Sample(
+        key=(row["doc_hash"], occurrence),
+        doc_id=row["doc_id"],
+        prompt_hash=row.get("prompt_hash", ""),
+        target_hash=row.get("target_hash", ""),
+        question=next((doc[f] for f in _QUESTION_FIELDS if isinstance(doc.get(f), str)), prompt),
+        target=str(row["target"]),
+        responses=_responses(row["resps"], prompts),
+        filtered=_filtered(row.get("filtered_resps")),
+        score=_number(row.get(metric)),
+    )
+
+
+def _responses(resps: list, prompts: list[dict]) -> tuple[str, ...]:
+    """Generated texts, or the continuation that a log-likelihood task found likeliest."""
+    first = resps[0] if resps else []
+    if first and all(isinstance(text, str) for text in first):
+        return tuple(first)
+    pairs = zip(resps, prompts, strict=False)
+    scored = [(float(tries[0][0]), str(prompt.get("arg_1", "")).strip()) for tries, prompt in pairs]
+    return (max(scored)[1],) if scored else ()
+
+
+def _filtered(filtered: Any) -> str:
+    """What the filters left of the text; pairs of log-likelihoods are nothing to read."""
+    texts = [text for text in filtered or () if isinstance(text, str)]
+    return " | ".join(texts)
+
+
+def _seed(value: Any) -> int | None:
+    return int(value) if str(value).lstrip("-").isdigit() else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool | int | float) and math.isfinite(value):
+        return float(value)
+    return None
