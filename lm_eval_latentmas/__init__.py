@@ -1,6 +1,9 @@
-"""The four-agent latent relay as a model of lm-evaluation-harness. Importing the package imports nothing at all."""
+"""The four-agent latent relay as a model of lm-evaluation-harness. Importing the package imports nothing heavy."""
 
-# No imports here, not even typing: `autoload` makes every interpreter of the environment run this file.
+from __future__ import annotations
+
+import os
+from importlib import import_module
 
 __version__ = "0.1.0"
 
@@ -22,8 +25,6 @@ def __getattr__(name: str) -> object:
     """
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     module = f"{__name__}.{_PUBLIC[name]}"
     try:
         value = getattr(import_module(module), name)
@@ -36,3 +37,7 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC})
+
+
+if not os.path.isdir(os.path.join(__path__[0], "task_configs")):
+    import_module(f"{__name__}.checkout")

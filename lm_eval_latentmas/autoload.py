@@ -1,11 +1,18 @@
 """Makes released lm-eval versions, which discover no plugins, find the model and the tasks of this package.
 
-A ``.pth`` file runs `install` at every interpreter start (``LM_EVAL_LATENTMAS_AUTOLOAD=0`` turns that off), so nothing
-is imported here but ``sys``. Where no ``.pth`` file is read (``PYTHONPATH``, ``python -S``), call `install` yourself,
-before or after lm-eval is imported. lm-eval itself is never imported from here, and never stopped by an error in here.
+A ``.pth`` file calls `install` when lm-eval is first imported, unless ``LM_EVAL_LATENTMAS_AUTOLOAD=0``. Where Python
+reads no ``.pth`` file (``PYTHONPATH``, ``python -S``), call it yourself, before or after importing lm-eval. Nothing in
+here imports lm-eval, and no error in here stops it.
 """
 
+from __future__ import annotations
+
+import logging
+import os
 import sys
+from functools import wraps
+from importlib import import_module
+from inspect import signature
 
 MODEL = "latentmas-obf"
 # looked up on the package, not in its module: there a failing import is reported with its cause
@@ -23,8 +30,6 @@ def install() -> None:
 
 def task_folder() -> str:
     """The folder with the task YAMLs, to be given as ``--include_path`` where nothing else works."""
-    from importlib import import_module
-
     return next(iter(import_module("lm_eval_latentmas.task_configs").__path__))
 
 
@@ -59,8 +64,6 @@ def _guarded(hook: object, subject: object) -> None:
     try:
         hook(subject)
     except Exception:
-        import logging
-
         message = "lm-eval may not know the model %s or its tasks: hooking into %s failed"
         logging.getLogger(__name__).warning(message, MODEL, subject, exc_info=True)
 
@@ -75,9 +78,6 @@ def _add_model(models: object) -> None:
 
 def _add_tasks(tasks: object) -> None:
     """Makes our folder part of the default tasks of every TaskManager, before the user's own ``include_path``."""
-    from functools import wraps
-    from inspect import signature
-
     original = tasks.TaskManager.__init__
     if hasattr(original, "latentmas_tasks"):
         return
@@ -102,8 +102,6 @@ def _add_tasks(tasks: object) -> None:
 
 def _folders(ours: str, theirs: object) -> list:
     """Task folders in order of precedence, the user's last: of two tasks of one name lm-eval takes the later."""
-    import os
-
     folders = [theirs] if isinstance(theirs, (str, os.PathLike)) else list(theirs or ())
     known = any(os.path.realpath(folder) == os.path.realpath(ours) for folder in folders)
     return folders if known else [ours, *folders]
