@@ -1,0 +1,48 @@
+"""How many rows fit: ``batch_size=auto`` from free memory and the states that one sample can come to hold."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+_SHARE = 0.5  # of free memory; the rest is for activations, logits and copies at the hand-off
+
+
+def bytes_per_state(adapter: Any) -> int:
+    """Bytes of one token's keys and values over all layers."""
+    config = adapter.config
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * adapter.layers * heads * size * adapter.dtype.itemsize
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that could be taken on a device now."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def affordable_rows(adapter: Any, plans: Sequence[Any], latent_steps: int, *, most: int) -> int:
+    """Rows that memory holds, from 1 to ``most``: each may hold all agents' histories, and a waiting relay beside."""
+    longest = max(
+        sum(map(len, plan.prompts)) + latent_steps * (len(plan.prompts) - 1) + plan.generation.max_gen_toks
+        for plan in plans
+    )
+    per_row = 2 * longest * bytes_per_state(adapter)
+    free = free_bytes(adapter.device)
+    rows = max(1, min(most, len(plans), int(_SHARE * free / per_row)))
+    logger.info(
+        "batch_size=auto: %d rows (%.2f GiB free, at most %d states and %.3f GiB a row)",
+        rows,
+        free / 2**30,
+        longest,
+        per_row / 2**30,
+    )
+    return rows

@@ -1,0 +1,94 @@
+"""Model arguments as frozen settings: what is ours, what is lm-eval's, and what is nobody's and refused."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from lm_eval_latentmas.naming import nearest
+from lm_eval_latentmas.relay.settings import RelaySettings, choice, count, number
+
+#: Keyword arguments of ``from_pretrained`` that HFLM hands on without naming them itself.
+_LOADING = frozenset(
+    (
+        "attn_implementation bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant cache_dir "
+        "code_revision device_map force_download load_in_4bit load_in_8bit local_files_only low_cpu_mem_usage "
+        "max_memory offload_buffers offload_state_dict quantization_config token torch_dtype use_safetensors variant "
+        "weights_only"
+    ).split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True)
+class ChainSettings:
+    """How the chain runs; every default of the package's own arguments stands here or in `RelaySettings`.
+
+    compressor: a preset, a composition, or ``package.module:Name``.
+    latent_steps: vectors fed back per thinking agent; 0 relays prompts alone.
+    latent_realign: map states to the input-embedding space by the ridge map instead of the identity.
+    positions: after an eviction the cursor counts all tokens ever read (``timeline``) or the states held (``compact``).
+    prompts: a YAML file in place of the package's prompt set.
+    seed: of all draws; None takes torch's, which ``lm_eval --seed`` sets.
+    run_dir: folder where finished samples are kept, so that a run can be resumed.
+    """
+
+    compressor: str = "h-obf"
+    latent_steps: int = 40
+    latent_realign: bool = False
+    positions: str = "timeline"
+    prompts: str | None = None
+    seed: int | None = None
+    run_dir: str | None = None
+    relay: RelaySettings = field(default_factory=RelaySettings)
+
+    def __post_init__(self) -> None:
+        count("latent_steps", self.latent_steps, least=0)
+        choice("positions", self.positions, ("timeline", "compact"))
+        choice("latent_realign", self.latent_realign, (True, False))
+        if self.seed is not None:
+            count("seed", self.seed, least=0)
+
+    def shaping(self) -> dict[str, Any]:
+        """The settings that change what comes out, as plain JSON: all but where it is kept."""
+        values = asdict(self)
+        return {key: value for key, value in values.items() if key != "run_dir"}
+
+
+def own_arguments() -> dict[str, Any]:
+    """The package's own arguments and their defaults, relay settings included."""
+    own = {f.name: f.default for f in fields(ChainSettings) if f.name != "relay"}
+    return own | {f.name: f.default for f in fields(RelaySettings)}
+
+
+def _loading_arguments(base: type) -> set[str]:
+    return (set(inspect.signature(base.__init__).parameters) - {"self", "kwargs"}) | _LOADING
+
+
+def is_known(name: str, base: type) -> bool:
+    """Whether an argument is the package's own, or one that ``base`` (HFLM) or ``from_pretrained`` takes."""
+    return name in own_arguments() or name in _loading_arguments(base)
+
+
+def split_arguments(
+    given: Mapping[str, Any], base: type, *, config_fields: Iterable[str] = ()
+) -> tuple[ChainSettings, dict[str, Any]]:
+    """Part model arguments into the chain's settings and those of ``base`` (HFLM).
+
+    config_fields: attributes of the model's own config, which ``from_pretrained`` lets a user override.
+    Raises ValueError for an argument that neither knows, naming the nearest that one of them does.
+    """
+    own, theirs = own_arguments(), _loading_arguments(base)
+    for name in given:
+        if not is_known(name, base) and name not in set(config_fields):
+            raise ValueError(f"unknown key in model_args: {nearest(name, {*own, *theirs})}")
+    mine = {name: number(value) for name, value in given.items() if name in own}
+    relay_names = {f.name for f in fields(RelaySettings)}
+    relay = RelaySettings(**{name: value for name, value in mine.items() if name in relay_names})
+    chain = {name: value for name, value in mine.items() if name not in relay_names}
+    for name in ("compressor", "prompts", "run_dir"):
+        if chain.get(name) is not None:
+            chain[name] = str(given[name])
+    settings = ChainSettings(**chain, relay=relay)
+    return settings, {name: value for name, value in given.items() if name not in own}

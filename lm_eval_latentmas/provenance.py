@@ -1,0 +1,31 @@
+"""What a result must carry to be repeated: package versions, and a fingerprint of the weights that really ran."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from importlib import metadata
+from typing import Any
+
+import torch
+
+_SAMPLES = 16  # values looked at per parameter: enough to tell two checkpoints apart, cheap on any device
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything whose change can change a text."""
+    names = ("lm-eval-latentmas", "lm-eval", "torch", "transformers", "tokenizers")
+    return {name: metadata.version(name) for name in names} | {"python": platform.python_version()}
+
+
+@torch.no_grad()
+def fingerprint(model: Any, tokenizer: Any) -> str:
+    """SHA-256 over the config, a sample of every parameter, and the tokenizer's template and size."""
+    digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())
+    for name, parameter in model.named_parameters():
+        flat = parameter.detach().reshape(-1)
+        picked = flat[:: max(1, flat.numel() // _SAMPLES)].float().cpu()
+        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        digest.update(picked.numpy().tobytes())
+    digest.update(f"{len(tokenizer)} {getattr(tokenizer, 'chat_template', None)}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,170 @@
+"""What the chain asks of a backbone: embed, run the decoder, read logits, render a chat, know the ends.
+
+The base class serves every family whose decoder follows the common transformers interface; a family that differs
+overrides just that (see ``docs/adapters.md``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Turn = dict[str, str]
+
+_CHUNK = 8192  # embedding rows looked at together, to bound memory on large vocabularies
+
+
+class ModelAdapter:
+    """One frozen causal LM and its tokenizer, seen the way the chain needs them."""
+
+    #: ``config.model_type`` values that the class serves.
+    families: tuple[str, ...] = ()
+    #: Text markers of a thought, where the family thinks before it answers.
+    thought = ("<think>", "</think>")
+
+    def __init__(self, model: Any, tokenizer: Any, *, template_arguments: dict[str, Any] | None = None) -> None:
+        # A PEFT wrapper changes layers in place and hides the decoder; the model inside is what runs.
+        self.model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self.tokenizer = tokenizer
+        self.template_arguments = template_arguments or {}
+        self.config = self.model.config.get_text_config()
+        self.decoder: nn.Module = self._decoder()
+        self.head: nn.Module = self.model.get_output_embeddings()
+        self.embeddings: nn.Module = self.model.get_input_embeddings()
+        parameters = inspect.signature(self.decoder.forward).parameters
+        # transformers 5 renames the argument; both names are served from this one place.
+        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
+
+    # -- refusals before weights load ---------------------------------------------------------------
+
+    @classmethod
+    def refuse(cls, config: Any) -> str | None:
+        """Why a model with this config cannot run the chain, or None if it can."""
+        return None
+
+    # -- running ------------------------------------------------------------------------------------
+
+    def _decoder(self) -> nn.Module:
+        decoder = self.model.get_decoder() if hasattr(self.model, "get_decoder") else None
+        return decoder if decoder is not None and decoder is not self.model else self.model.base_model
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers, each with a cache of its own."""
+        return self.config.num_hidden_layers
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids and embeddings enter the model."""
+        return self.embeddings.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the hidden states."""
+        return self.embeddings.weight.dtype
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token ids to the vectors that enter the decoder, by the model's own embedding module."""
+        return self.embeddings(ids)
+
+    def forward(self, embeds: Tensor, positions: Tensor, cache: Any) -> Tensor:
+        """Run the decoder over (rows, width, hidden) inputs; return states after the final norm. No logits."""
+        # A four-dimensional mask makes transformers build none of its own; the real one comes from the cache.
+        mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=embeds.device)
+        output = self.decoder(
+            inputs_embeds=embeds,
+            attention_mask=mask,
+            position_ids=positions,
+            use_cache=True,
+            relay_cache=cache,
+            **{self._cache_argument: cache},
+        )
+        return output.last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token logits in float32 for states after the final norm, (..., hidden) to (..., vocabulary)."""
+        logits = self.head(hidden.to(self.head.weight.device)).float()
+        cap = getattr(self.config, "final_logit_softcapping", None)
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    # -- latent space (method, section 1) -----------------------------------------------------------
+
+    @torch.no_grad()
+    def embedding_norm(self) -> Tensor:
+        """Mean L2 norm of the input-embedding rows, as they enter the decoder (scaled families scale)."""
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for rows in self._embedding_rows():
+            total += rows.float().norm(dim=-1).sum(dtype=torch.float64)
+        return (total / self.embeddings.weight.shape[0]).float()
+
+    @torch.no_grad()
+    def realignment(self) -> Tensor:
+        """The ridge map from output to input embedding space, (hidden, hidden) float32: LatentMAS, method section 1."""
+        size = self.head.weight.shape[1]
+        gram = torch.zeros((size, size), device=self.device)
+        cross = torch.zeros((size, self.embeddings.weight.shape[1]), device=self.device)
+        for start, rows in zip(range(0, self.embeddings.weight.shape[0], _CHUNK), self._embedding_rows(), strict=True):
+            out = self.head.weight[start : start + _CHUNK].to(self.device).float()
+            gram += out.T @ out
+            cross += out.T @ rows[: out.shape[0]].float()
+        return torch.linalg.solve(gram + 1e-5 * torch.eye(size, device=self.device), cross)
+
+    def _embedding_rows(self) -> Any:
+        count = self.embeddings.weight.shape[0]
+        for start in range(0, count, _CHUNK):
+            yield self.embed(torch.arange(start, min(start + _CHUNK, count), device=self.device))
+
+    # -- text ---------------------------------------------------------------------------------------
+
+    def render(self, turns: Sequence[Turn]) -> str:
+        """The prompt text of some chat turns, ending where the model's own turn begins."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            return plain_chat(turns)
+        return self.tokenizer.apply_chat_template(
+            self._turns(turns), tokenize=False, add_generation_prompt=True, **self.template_arguments
+        )
+
+    def _turns(self, turns: Sequence[Turn]) -> list[Turn]:
+        """The turns as the family's template takes them; without a system role the line moves into the message."""
+        turns = list(turns)
+        if turns and turns[0]["role"] == "system" and not self._knows_system:
+            first, second, *rest = turns
+            turns = [{"role": second["role"], "content": f"{first['content']}\n\n{second['content']}"}, *rest]
+        return turns
+
+    @property
+    def _knows_system(self) -> bool:
+        if not hasattr(self, "_system_known"):
+            probe = "a system line that no template contains by itself"
+            turns = [{"role": "system", "content": probe}, {"role": "user", "content": "question"}]
+            try:
+                text = self.tokenizer.apply_chat_template(turns, tokenize=False, **self.template_arguments)
+            except Exception:
+                text = ""
+            self._system_known = probe in text
+        return self._system_known
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a rendered prompt; the template wrote the special tokens, so none is added."""
+        templated = bool(getattr(self.tokenizer, "chat_template", None))
+        return self.tokenizer(text, add_special_tokens=not templated)["input_ids"]
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Every id that ends the model's turn: generation config, model config and tokenizer together."""
+        ids: set[int] = set()
+        generation = getattr(self.model, "generation_config", None)
+        for source in (generation, self.config, self.tokenizer):
+            value = getattr(source, "eos_token_id", None)
+            ids.update(value if isinstance(value, (list, tuple, set)) else [] if value is None else [value])
+        return frozenset(ids)
+
+
+def plain_chat(turns: Sequence[Turn]) -> str:
+    """A chat for models without a template: the system line, then ``Role: message`` blocks, then ``Assistant:``."""
+    blocks = [t["content"] if t["role"] == "system" else f"{t['role'].capitalize()}: {t['content']}" for t in turns]
+    return "\n\n".join([*blocks, "Assistant:"])
