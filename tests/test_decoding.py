@@ -1,0 +1,104 @@
+"""Decoding: equal to ``generate``, independent of neighbours, stopped where it should."""
+
+import pytest
+import torch
+from tiny import byte_tokenizer, tiny_model
+
+from lm_eval_latentmas.decoding import Decoder, Job, Thought
+from lm_eval_latentmas.model_adapters import ModelAdapter
+from lm_eval_latentmas.sampling import Draws, Generation
+
+PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [40, 41, 42], [99, 98, 97, 96, 95], [17, 18], [70, 71, 72, 73, 74, 75]]
+
+
+@pytest.fixture(scope="module")
+def adapter():
+    return ModelAdapter(tiny_model(), byte_tokenizer())
+
+
+def job(prompt, *, seed=0, thought=None, **generation):
+    generation = {"max_gen_toks": 20, **generation}
+    return Job(prompt, None, list(prompt), 0, Generation(**generation), Draws(seed), thought or Thought())
+
+
+def decoded(adapter, jobs, rows):
+    decoder, waiting, done = Decoder(adapter, rows), list(jobs), []
+    while waiting or decoder.busy:
+        finished = []
+        if waiting and decoder.free:
+            admitted, waiting = waiting[: decoder.free], waiting[decoder.free :]
+            finished = decoder.admit(admitted)
+        done += finished or decoder.run()
+    assert {id(j) for j in done} == {id(j) for j in jobs}
+    assert len(done) == len(jobs)
+    return jobs
+
+
+def test_greedy_equals_generate(adapter):
+    for prompt, out in zip(PROMPTS, decoded(adapter, [job(p) for p in PROMPTS], 3), strict=True):
+        expected = tiny_model(attention="sdpa").generate(
+            torch.tensor([prompt]), max_new_tokens=20, do_sample=False, eos_token_id=sorted(adapter.eos_ids)
+        )[0, len(prompt) :]
+        assert out.tokens == expected.tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 8])
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "top_p": 0.9}])
+def test_texts_do_not_depend_on_rows_or_order(adapter, rows, sampling):
+    def run(order, rows):
+        # budgets differ, so that rows finish and are refilled at different times
+        jobs = {i: job(PROMPTS[i], seed=i, max_gen_toks=4 + 5 * i, **sampling) for i in order}
+        decoded(adapter, list(jobs.values()), rows)
+        return {i: (j.tokens, j.text, j.stop) for i, j in jobs.items()}
+
+    assert run([3, 1, 4, 0, 2], rows) == run([0, 1, 2, 3, 4], 1)
+
+
+def test_every_end_token_stops(adapter):
+    (plain,) = decoded(adapter, [job(PROMPTS[0])], 1)
+    for position in (0, 3):
+        adapter_eos = Decoder(adapter, 1)
+        adapter_eos._eos = frozenset({plain.tokens[position], 999})
+        one = job(PROMPTS[0])
+        done = adapter_eos.admit([one])
+        while not done:
+            done = adapter_eos.run()
+        first = plain.tokens.index(plain.tokens[position])
+        assert one.stop == "eos"
+        assert one.tokens == plain.tokens[: first + 1]
+        assert one.text == adapter.tokenizer.decode(plain.tokens[:first], skip_special_tokens=True)
+
+
+def test_until_cuts_the_text_and_the_budget_truncates(adapter):
+    (plain,) = decoded(adapter, [job(PROMPTS[1], max_gen_toks=30)], 1)
+    assert plain.stop == "length"
+    text = plain.text
+    stop = text[6:8]
+    (cut,) = decoded(adapter, [job(PROMPTS[1], max_gen_toks=30, until=(stop,))], 1)
+    assert cut.stop == "until"
+    assert cut.text == text[: text.index(stop)]
+    assert len(cut.tokens) < 30
+
+
+def test_until_waits_for_the_end_of_the_thought(adapter):
+    (plain,) = decoded(adapter, [job(PROMPTS[1], max_gen_toks=40)], 1)
+    text = plain.text
+    stop, close = text[3], text[12:15]
+    assert stop in text[: text.index(close)]
+    (cut,) = decoded(
+        adapter,
+        [job(PROMPTS[1], max_gen_toks=40, until=(stop,), thought=Thought(close=close, expected=True))],
+        1,
+    )
+    end = text.index(close) + len(close)
+    expected = text.find(stop, end)
+    assert cut.text == (text if expected < 0 else text[:expected])
+    assert len(cut.text) >= end
+
+
+def test_a_non_finite_logit_names_the_sample(adapter):
+    broken = ModelAdapter(tiny_model(), byte_tokenizer())
+    with torch.no_grad():
+        broken.model.lm_head.weight[:] = float("nan")
+    with pytest.raises(RuntimeError, match="sample 7.*step 0"):
+        Decoder(broken, 2).admit([Job("sample 7", None, [1, 2], 0, Generation(), Draws(0))])
