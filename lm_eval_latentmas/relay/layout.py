@@ -1,0 +1,151 @@
+"""Which stretches of a segment a relay is made of, and which of them a budget applies to; host integers only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lm_eval_latentmas.cache import Segment
+from lm_eval_latentmas.relay.selectors import Block, Selector
+from lm_eval_latentmas.relay.settings import RelaySettings
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One stretch of every row of a segment, ``count`` states from slot ``start`` on, that the relay takes over."""
+
+    start: tuple[int, ...]
+    count: tuple[int, ...]
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """What it takes up in the relay, per row."""
+        return self.count
+
+
+@dataclass(frozen=True)
+class Region(Piece):
+    """A stretch that a budget applies to: of ``count`` candidates ``quotas`` stay, in one head at most ``widest``."""
+
+    name: Literal["history", "prompt", "latent"]
+    quotas: tuple[int, ...]
+    widest: tuple[int, ...]
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """What it takes up in the relay, per row."""
+        return self.widest
+
+    @property
+    def span(self) -> slice:
+        """The slots that hold the region in some row."""
+        ends = [start + count for start, count in zip(self.start, self.count, strict=True)]
+        return slice(min(self.start), max(ends))
+
+    def block(self, segment: Segment, layers: tuple[int, ...]) -> Block:
+        """What selectors and compensations see of the region in some layers."""
+        candidates = self._candidates(segment, layers)
+        # beyond a row's end lies rubbish: zero weights would not silence a NaN
+        empty = ~candidates[..., None]
+        keys = torch.stack([segment.keys[layer][:, :, self.span] for layer in layers]).masked_fill_(empty, 0)
+        values = torch.stack([segment.values[layer][:, :, self.span] for layer in layers]).masked_fill_(empty, 0)
+        return Block(
+            keys=keys,
+            values=values,
+            mass=self._mass(segment, layers, keys).masked_fill_(~candidates, 0),
+            candidates=candidates,
+            positions=torch.stack([segment.positions[layer][:, :, self.span] for layer in layers]),
+            layers=layers,
+            seeds=segment.seeds or (0,) * len(self.start),
+            quotas=self.quotas,
+            widest=self.widest,
+        )
+
+    def _mass(self, segment: Segment, layers: tuple[int, ...], keys: Tensor) -> Tensor:
+        if segment.mass is None:
+            return keys.new_zeros(keys.shape[:-1], dtype=torch.float32)
+        return torch.stack([segment.mass[layer][:, :, self.span] for layer in layers]).float()
+
+    def _candidates(self, segment: Segment, layers: tuple[int, ...]) -> Tensor:
+        device = segment.keys[layers[0]].device
+        slots = torch.arange(self.span.start, self.span.stop, device=device)
+        start, count = column(self.start, device), column(self.count, device)
+        inside = ((slots >= start) & (slots < start + count))[None]
+        if segment.holes is None:
+            return inside
+        return inside & ~torch.stack([segment.holes[layer][:, :, self.span] for layer in layers])
+
+
+def plan(segment: Segment, selector: Selector, settings: RelaySettings) -> tuple[list[Piece], list[Region]]:
+    """The stretches of the relay in order, and those of them that lose states."""
+    first = [not history for history in segment.history]
+    sink = sinks(segment)
+    inherited_sink = tuple(0 if new else size for new, size in zip(first, sink, strict=True))
+    prompt_sink = tuple(size if new else 0 for new, size in zip(first, sink, strict=True))
+    prompt_end = _added(segment.history, segment.prompt)
+    pieces = [
+        Piece((0,) * len(sink), inherited_sink),
+        _budgeted("history", inherited_sink, segment.history, settings.history_budget, selector),
+        Piece(segment.history, prompt_sink),
+        _budgeted("prompt", _added(segment.history, prompt_sink), prompt_end, settings.kv_budget, selector),
+        _budgeted("latent", prompt_end, segment.lengths, settings.latent_budget, selector),
+    ]
+    # an empty relay keeps one piece, so that it still has rows
+    pieces = [piece for piece in pieces if any(piece.slots)] or pieces[:1]
+    return pieces, [piece for piece in pieces if isinstance(piece, Region)]
+
+
+def lengths(pieces: Sequence[Piece]) -> tuple[int, ...]:
+    """Slots of the relay, per row."""
+    return tuple(map(sum, zip(*(piece.slots for piece in pieces), strict=True)))
+
+
+def sinks(segment: Segment) -> tuple[int, ...]:
+    """Sink states that each row really holds."""
+    holders = [history or prompt for history, prompt in zip(segment.history, segment.prompt, strict=True)]
+    return tuple(min(size, holder) for size, holder in zip(segment.sink, holders, strict=True))
+
+
+def chunks(segment: Segment, regions: list[Region], limit: int) -> Iterator[tuple[int, ...]]:
+    """Layers that are worked on together: equal shape, dtype and device, and within ``limit`` bytes."""
+
+    def kind(layer: int) -> tuple:
+        keys, values = segment.keys[layer], segment.values[layer]
+        return keys.shape, values.shape, keys.dtype, keys.device
+
+    for _, run in groupby(range(len(segment.keys)), key=kind):
+        layers = tuple(run)
+        rows, heads, _, width = segment.values[layers[0]].shape
+        tokens = max((region.span.stop - region.span.start for region in regions), default=1)
+        # the values, their dropped part, its residual and one temporary, in float64
+        together = max(1, limit // (rows * heads * tokens * width * 8 * 4))
+        for start in range(0, len(layers), together):
+            yield layers[start : start + together]
+
+
+def column(per_row: tuple[int, ...], device: torch.device) -> Tensor:
+    """Host integers as (rows, 1, 1) on a device."""
+    return torch.tensor(per_row, device=device).view(-1, 1, 1)
+
+
+def _budgeted(
+    name: str, start: tuple[int, ...], end: tuple[int, ...], budget: int | float | None, selector: Selector
+) -> Piece:
+    """The stretch from ``start`` to ``end``: whole where nothing is lost, empty where nothing stays."""
+    count = tuple(stop - first for first, stop in zip(start, end, strict=True))
+    if budget is None:
+        return Piece(start, count)
+    quotas = tuple(selector.quota(budget, candidates) for candidates in count)
+    if quotas == count or not any(quotas):
+        return Piece(start, quotas)
+    widest = tuple(selector.widest(quota, candidates) for quota, candidates in zip(quotas, count, strict=True))
+    return Region(start, count, name, quotas, widest)
+
+
+def _added(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(left, right, strict=True))
