@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lm_eval_latentmas.naming import nearest
@@ -12,7 +13,7 @@ from lm_eval_latentmas.naming import nearest
 from .runs import Run
 
 # arguments that change no answer, and the seed, which arms are averaged over
-_NOT_A_SETTING = frozenset(
+NOT_A_SETTING = frozenset(
     (
         "seed",
         "run_dir",
@@ -35,6 +36,11 @@ class Arm:
     name: str
     arguments: dict[str, Any]
     runs: dict[str, tuple[Run, ...]]
+
+    @property
+    def compressor(self) -> str | None:
+        """The compressor as it was asked for, without what else the name tells apart."""
+        return self.arguments.get("compressor")
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -84,7 +90,9 @@ def all_tasks(arms: list[Arm]) -> list[str]:
 
 
 def _setting(run: Run) -> str:
-    settings = {k: str(v) for k, v in run.arguments.items() if k not in _NOT_A_SETTING}
+    settings = {k: str(v) for k, v in run.arguments.items() if k not in NOT_A_SETTING}
+    if "composition" in settings:
+        settings.pop("compressor")  # a preset and the composition that it stands for are one setting
     return json.dumps(settings, sort_keys=True)
 
 
@@ -107,11 +115,16 @@ def _head(run: Run, all_runs: list[Run]) -> str:
     for key in ("model", "pretrained"):
         if len({str(other.arguments.get(key)) for other in all_runs}) > 1:
             parts.append(run.arguments.get(key))
-    return " ".join(dict.fromkeys(str(part) for part in parts if part))
+    return " ".join(dict.fromkeys(_short(str(part)) for part in parts if part))
+
+
+def _short(name: str) -> str:
+    """A local folder's own name; ids of models stay as they are."""
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 def _difference(index: int, names: list[str], runs: list[Run], source: str) -> str:
     same = [getattr(run, source) for run, name in zip(runs, names, strict=True) if name == names[index]]
     own = getattr(runs[index], source)
-    keys = [k for k in own if k not in _NOT_A_SETTING and len({str(other.get(k)) for other in same}) > 1]
+    keys = [k for k in own if k not in NOT_A_SETTING and len({str(other.get(k)) for other in same}) > 1]
     return "".join(f" {key}={own[key]}" for key in keys)

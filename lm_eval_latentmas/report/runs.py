@@ -37,7 +37,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Run:
-    """One task of one results file. ``relay`` holds this project's own records of the task, by column, or nothing."""
+    """One task of one results file.
+
+    given: the arguments as the user wrote them. arguments: all that are known, defaults included.
+    relay, prompt_set: what this project's own model adds to its results: the task's records by column, its prompts.
+    """
 
     origin: str
     stamp: str
@@ -52,7 +56,7 @@ class Run:
     samples: tuple[Sample, ...]
     aggregate: float | None
     relay: dict[str, list] = field(default_factory=dict)
-    relay_summary: dict[str, Any] = field(default_factory=dict)
+    prompt_set: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -79,7 +83,7 @@ def _run(file: ResultsFile, task: str, wanted: str | None) -> Run | None:
     metric, _, filter_name = chosen.partition(",")
     own = config.get("latentmas") or {}
     given = _arguments(config.get("model_args")) | (config.get("gen_kwargs") or {})
-    arguments = {"model": config.get("model")} | given | (own.get("arguments") or {})
+    arguments = {"model": config.get("model")} | given | _own_arguments(own, given)
     samples, notes = _samples(file, task, metric, filter_name)
     return Run(
         origin=str(file.path),
@@ -95,7 +99,7 @@ def _run(file: ResultsFile, task: str, wanted: str | None) -> Run | None:
         samples=samples,
         aggregate=_number(data["results"][task][chosen]),
         relay=(own.get("samples") or {}).get(task, {}),
-        relay_summary=own.get("summary") or {},
+        prompt_set=own.get("prompt_set"),
         notes=notes,
     )
 
@@ -113,6 +117,16 @@ def _arguments(given: Any) -> dict[str, Any]:
         return dict(given)
     pairs = (part.partition("=") for part in (given or "").split(",") if part.strip())
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _own_arguments(own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """This project's settings in one flat dict; ``composition`` is what the compressor's name stands for."""
+    chain = own.get("chain") or {}
+    if not chain:
+        return {}
+    flat = {name: value for name, value in chain.items() if name not in ("relay", "compressor")}
+    names = {"composition": chain.get("compressor"), "compressor": given.get("compressor", chain.get("compressor"))}
+    return (own.get("loading") or {}) | flat | (chain.get("relay") or {}) | names
 
 
 def _samples(file: ResultsFile, task: str, metric: str, filter_name: str) -> tuple[tuple[Sample, ...], tuple[str, ...]]:

@@ -78,7 +78,14 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
         }
         if relay_bytes is not None:
             columns = {t: relay_columns(s, relay_bytes=relay_bytes, compression=compression) for t, s in scores.items()}
-            config["latentmas"] = {"arguments": arguments | {"seed": seed}, "samples": columns, "summary": {}}
+            settings = {"kv_budget": 32, "pca_rank": None} | arguments
+            relay = {name: settings.pop(name) for name in ("kv_budget", "pca_rank")}
+            config["latentmas"] = {
+                "chain": {"compressor": "full", "latent_steps": 40} | settings | {"relay": relay, "seed": seed},
+                "loading": {"pretrained": "/models/tiny", "batch_size": "4"},
+                "samples": columns,
+                "summary": {},
+            }
         numbers = {t: [v for v in s if isinstance(v, int | float)] for t, s in scores.items()}
         results = {
             "results": {
