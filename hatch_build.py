@@ -1,4 +1,4 @@
-"""Build hook: the ``.pth`` files, which Python runs at every start and which hatchling has no setting for."""
+"""Build hook: the ``.pth`` file, which Python runs at every start and which hatchling has no setting for."""
 
 from __future__ import annotations
 
@@ -9,29 +9,23 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class StartupFiles(BuildHookInterface):
-    """Writes each script of ``startup/`` into a ``.pth`` file at the top of site-packages.
+class StartupFile(BuildHookInterface):
+    """Writes the script of ``startup/`` into a ``.pth`` file at the top of site-packages.
 
-    The scripts stand in the files themselves, because importing a module would cost an unrelated process its time.
+    The script stands in the file itself, because importing a module would cost unrelated processes more time.
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before a build; ``version`` is ``standard`` or ``editable``."""
-        self._written = TemporaryDirectory()
-        if version == "editable":
-            included = build_data["force_include_editable"]
-            self._include(included, "find-checkout", "_lm_eval_latentmas_checkout.pth", CHECKOUT=self.root)
-        else:
-            included = build_data["force_include"]
-        self._include(included, "wait-for-lm-eval", "lm_eval_latentmas.pth")
+        editable = version == "editable"
+        source = Path(self.root, "startup", "lm_eval_latentmas.pth.py").read_text(encoding="utf-8")
+        names = {"__name__": "lm_eval_latentmas.pth", "CHECKOUT": self.root if editable else None}
+        self._folder = TemporaryDirectory()
+        file = Path(self._folder.name, names["__name__"])
+        # one line that starts with "import" is what Python runs, any other it takes for a folder
+        file.write_text(f"import sys; exec({source!r}, {names!r})\n", encoding="utf-8")
+        build_data["force_include_editable" if editable else "force_include"][str(file)] = file.name
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Called by hatchling after a build."""
-        self._written.cleanup()
-
-    def _include(self, included: dict[str, str], script: str, name: str, **names: str) -> None:
-        source = Path(self.root, "startup", f"{script}.py").read_text(encoding="utf-8")
-        file = Path(self._written.name, name)
-        # one line that starts with "import" is what Python runs, any other it takes for a folder
-        file.write_text(f"import sys; exec({source!r}, {dict(names, __name__=name)!r})\n", encoding="utf-8")
-        included[str(file)] = name
+        self._folder.cleanup()

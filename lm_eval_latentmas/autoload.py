@@ -15,8 +15,20 @@ from importlib import import_module
 from inspect import signature
 
 MODEL = "latentmas-obf"
-# looked up on the package, not in its module: there a failing import is reported with its cause
-TARGET = "lm_eval_latentmas:LatentMASLM"
+
+
+class _Target(str):
+    """Where the model is, as lm-eval writes it; what lm-eval loads goes through the package.
+
+    The package turns whatever its import raises into an ImportError with that cause, even the KeyError that lm-eval
+    would take for an unknown model. The text stays the class's own place, so that ``@register_model`` may replace it.
+    """
+
+    def partition(self, separator: str) -> tuple[str, str, str]:
+        return "lm_eval_latentmas", separator, "LatentMASLM"
+
+
+_TARGET = _Target("lm_eval_latentmas.model:LatentMASLM")
 
 
 def install() -> None:
@@ -73,7 +85,7 @@ def _add_model(models: object) -> None:
     registry = sys.modules["lm_eval.api.registry"]
     discovers = hasattr(registry, "load_plugins")  # main branch: reads our entry point itself
     if not discovers and MODEL not in registry.model_registry:
-        registry.model_registry.register(MODEL, target=TARGET)
+        registry.model_registry.register(MODEL, target=_TARGET)
 
 
 def _add_tasks(tasks: object) -> None:
