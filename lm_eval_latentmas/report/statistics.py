@@ -84,6 +84,41 @@ def _mean_of_means(*vectors: np.ndarray, axis: int) -> np.ndarray:
     return sum(v.mean(axis=axis) for v in vectors) / len(vectors)
 
 
+def ratio_interval(
+    numerators: ArrayLike,
+    denominators: ArrayLike,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Bootstrap interval (percentile) of a mean per token: sums over documents divided by their tokens.
+
+    numerators, denominators: one number per document, which is resampled whole. No interval for a single document.
+
+    Raises:
+        ValueError: nothing to divide by.
+    """
+    over, under = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)
+    if not under.sum() > 0:
+        raise ValueError("no tokens: a mean per token needs at least one")
+    estimate = float(over.sum() / under.sum())
+    if len(over) < 2 or np.ptp(over / np.where(under > 0, under, 1)) == 0:
+        return Interval(estimate, None, None)
+    result = optional("scipy.stats").bootstrap(
+        (over, under),
+        lambda o, u, axis: o.sum(axis=axis) / u.sum(axis=axis),
+        n_resamples=resamples,
+        batch=max(1, _BATCH_BYTES // (8 * len(over))),
+        paired=True,
+        confidence_level=confidence,
+        vectorized=True,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    return Interval(estimate, *(float(end) for end in result.confidence_interval))
+
+
 @dataclass(frozen=True)
 class PairedTest:
     """A two-sided test of no difference: its p-value, None where there is nothing to test, and its name."""
