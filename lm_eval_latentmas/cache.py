@@ -54,6 +54,8 @@ class Segment:
 class Decoder(Protocol):
     """What a relay asks of the codec that wrote its payload."""
 
+    name: str
+
     def decode(self, parts: dict[str, Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The keys and values of one layer, (rows, kv_heads, slots, head_dim)."""
         ...
@@ -103,6 +105,12 @@ class Relay:
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """Decoded keys and values of one layer, each (rows, kv_heads, slots, head_dim)."""
         return self.codec.decode(self.parts[index], self.dtype)
+
+    def shape(self, index: int) -> tuple[int, int, int]:
+        """KV heads, width of a key and width of a value in one layer."""
+        described = {name: part.to("meta") for name, part in self.parts[index].items()}
+        keys, values = self.codec.decode(described, self.dtype)
+        return keys.shape[1], keys.shape[-1], values.shape[-1]
 
     def row(self, index: int) -> Relay:
         """One row at its exact size, in memory of its own."""
@@ -164,7 +172,7 @@ class Relay:
         """Length of the message that carries a row to another process."""
         from lm_eval_latentmas.relay import wire  # a relay can be held where nothing is ever sent
 
-        return wire.message_bytes(self.row(index))
+        return wire.message_bytes(self, index)
 
 
 def _padded(part: Tensor, slots: int) -> Tensor:

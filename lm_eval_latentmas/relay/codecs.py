@@ -116,3 +116,4 @@ def _rounded_up(scale: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 CODECS: dict[str, Codec] = {"int8": MinMax(8), "int4": MinMax(4)}
+WIRE_CODECS: dict[str, Codec] = {"plain": Plain(), **CODECS}
