@@ -29,6 +29,7 @@ class Sample:
     prompt_hash: str
     target_hash: str
     question: str
+    prompt: str
     target: str
     responses: tuple[str, ...]
     filtered: str
@@ -162,6 +163,7 @@ def _sample(row: dict[str, Any], metric: str, occurrence: int) -> Sample:
         prompt_hash=row.get("prompt_hash", ""),
         target_hash=row.get("target_hash", ""),
         question=next((doc[f] for f in _QUESTION_FIELDS if isinstance(doc.get(f), str)), prompt),
+        prompt=prompt,
         target=str(row["target"]),
         responses=_responses(row["resps"], prompts),
         filtered=_filtered(row.get("filtered_resps")),

@@ -49,18 +49,18 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     level = f"{CONFIDENCE:.0%}"
     columns = (
         Column("arm"),
-        Column("against"),
         Column("task"),
-        Column("documents", 0),
         Column("difference"),
         Column(f"{level} low"),
         Column(f"{level} high"),
-        Column("gained", 0),
-        Column("lost", 0),
         Column("p", 4),
         Column("p (Holm)", 4),
-        Column("detectable", 1),
         Column("verdict"),
+        Column("documents", 0),
+        Column("gained", 0),
+        Column("lost", 0),
+        Column("detectable", 1),
+        Column("against"),
         Column("remarks"),
     )
     note = (
@@ -87,20 +87,11 @@ def _cells(c: Comparison) -> tuple[Cell, ...]:
     difference = c.difference or Interval(None, None, None)
     points = [None if v is None else v * _POINTS for v in (difference.estimate, difference.low, difference.high)]
     tested = c.difference is not None
-    return (
-        c.arm,
-        c.reference,
-        c.task or "mean of tasks",
-        float(c.documents) if tested else None,
-        *points,
-        float(c.better) if tested else None,
-        float(c.worse) if tested else None,
-        c.p_value,
-        c.p_holm,
-        None if c.detectable is None else c.detectable * _POINTS,
-        c.verdict,
-        "; ".join(c.notes),
-    )
+    counts = [float(count) if tested else None for count in (c.documents, c.better, c.worse)]
+    detectable = None if c.detectable is None else c.detectable * _POINTS
+    where = c.task or "mean of tasks"
+    remarks = "; ".join(c.notes)
+    return (c.arm, where, *points, c.p_value, c.p_holm, c.verdict, *counts, detectable, c.reference, remarks)
 
 
 def _run_score(run: Run) -> float | None:

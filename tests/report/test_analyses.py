@@ -136,9 +136,11 @@ def test_a_sweep_joins_arms_that_differ_in_one_argument(write_run: Callable[...,
 def test_comparisons_and_sign_tests_as_tables(paper_like: list[Arm]) -> None:
     comparisons = compare_arms(paper_like, find_arm(paper_like, "headwise"))
     table = comparison_table(comparisons)
-    row = next(row.cells for row in table.rows if row.cells[:3] == ("h-obf pca_rank=2", "headwise", "sums"))
-    assert row[3:5] == (100.0, pytest.approx(5.0))
-    assert row[7:9] == (5.0, 0.0)
+    row = next(row.cells for row in table.rows if row.cells[:2] == ("h-obf pca_rank=2", "sums"))
+    cells = dict(zip([column.name for column in table.columns], row, strict=True))
+    assert cells["difference"] == pytest.approx(5.0)
+    assert (cells["documents"], cells["gained"], cells["lost"]) == (100.0, 5.0, 0.0)
+    assert cells["against"] == "headwise"
     assert by_name(sign_table(comparisons))["h-obf pca_rank=2"] == {
         "arm": "h-obf pca_rank=2",
         "tasks won": 3.0,

@@ -1,0 +1,101 @@
+"""What the report's sample browser shows, as plain data: questions, prompts, answers and verdicts by task and arm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lm_eval_latentmas.agents import Agent, PromptSet
+from lm_eval_latentmas.conversation import unpack
+
+from .arms import Arm
+from .findings import Findings
+from .runs import Run, Sample
+
+# longer texts are shown without their middle; the samples file beside the results has all of them
+SHOWN_CHARACTERS = 8_000
+
+
+def sample_data(findings: Findings) -> dict[str, Any]:
+    """JSON-ready data: ``arms`` by name, the ``reference``'s index, and per task documents and answers by column."""
+    return {
+        "arms": [arm.name for arm in findings.arms],
+        "reference": findings.arms.index(findings.reference),
+        "tasks": [_task(findings.arms, task) for task in findings.tasks],
+    }
+
+
+def _task(arms: Sequence[Arm], task: str) -> dict[str, Any]:
+    runs = [(index, run) for index, arm in enumerate(arms) for run in arm.runs.get(task, ())]
+    samples: dict[tuple[str, int], Sample] = {}
+    for _, run in runs:
+        for sample in run.samples:
+            samples.setdefault(sample.key, sample)
+    place = {key: index for index, key in enumerate(samples)}
+    return {
+        "name": task,
+        "documents": [_document(sample) for sample in samples.values()],
+        "agents": _agents(runs, task),
+        "answers": [_answers(arm, run, place) for arm, run in runs],
+    }
+
+
+def _document(sample: Sample) -> dict[str, Any]:
+    """``prompt``: what took the place of ``{question}``, where that is more than the question."""
+    question, prompt = _shown(unpack(sample.question).question), _shown(unpack(sample.prompt).question)
+    return {
+        "id": sample.doc_id,
+        "question": question,
+        "prompt": None if prompt == question else prompt,
+        "target": _shown(sample.target),
+    }
+
+
+def _answers(arm: int, run: Run, place: dict[tuple[str, int], int]) -> dict[str, Any]:
+    """One run's answers by column; ``document`` points into the task's documents."""
+    cost = _by_document(run)
+    return {
+        "arm": arm,
+        "seed": run.seed,
+        "document": [place[s.key] for s in run.samples],
+        "text": [_shown(_joined(s)) for s in run.samples],
+        "read": [_shown(s.filtered) for s in run.samples],
+        "score": [s.score for s in run.samples],
+        "tokens": [cost.get(s.doc_id, (None, None))[0] for s in run.samples],
+        "truncated": [cost.get(s.doc_id, (None, None))[1] for s in run.samples],
+    }
+
+
+def _by_document(run: Run) -> dict[int, tuple[int, bool]]:
+    columns = [run.relay.get(name) or [] for name in ("doc_id", "decoded_tokens", "truncated")]
+    return {doc_id: (tokens, truncated) for doc_id, tokens, truncated in zip(*columns, strict=False)}
+
+
+def _agents(runs: Sequence[tuple[int, Run]], task: str) -> list[dict[str, str]] | None:
+    """The agents' messages with the field ``{question}`` left open, from the first run that tells them."""
+    told = next((run.prompt_set for _, run in runs if run.prompt_set), None)
+    if told is None:
+        return None
+    prompts = PromptSet(
+        system=told["system"],
+        agents=tuple(Agent(**agent) for agent in told["agents"]),
+        answer_styles=told["answer_styles"],
+        tasks=tuple(told["tasks"].items()),
+        source=told["source"],
+    )
+    return [
+        {"name": agent.name, "prompt": "\n\n".join(turn["content"] for turn in turns)}
+        for agent in prompts.agents
+        for turns in [prompts.turns(agent, "{question}", task=task)]
+    ]
+
+
+def _joined(sample: Sample) -> str:
+    return "\n\n--- next try ---\n\n".join(sample.responses)
+
+
+def _shown(text: str) -> str:
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    cut = len(text) - SHOWN_CHARACTERS
+    return f"{text[: SHOWN_CHARACTERS // 2]}\n[... {cut:,} characters left out ...]\n{text[-SHOWN_CHARACTERS // 2 :]}"
