@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import transformers
 from lm_eval.api.instance import Instance
-from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_latentmas import attention
@@ -34,7 +33,6 @@ from lm_eval_latentmas.summary import columns, summarise
 logger = logging.getLogger(__name__)
 
 
-@register_model("latentmas-obf")
 class LatentMASLM(HFLM):
     """Four agents on one causal LM that hand on a compressed KV cache; takes every argument of ``--model hf``.
 
