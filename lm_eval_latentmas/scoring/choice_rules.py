@@ -74,7 +74,7 @@ _LINE = re.compile(r"^[\W_]*(?:option\s+)?[(\[]?([A-Z])[)\]]?[*_]*(?:[.):]\s+\S.
 
 
 def _line(text: str, question: Options) -> Found:
-    """A line that is a letter, alone or with its option. Several such lines list the options: then only a bare last one."""
+    """A line that is a letter, alone or with its option; where several list the options, only a bare last one."""
     lines = [line for line in text.splitlines() if line.strip()]
     chosen = [(question.letter(m[1]), line) for line in lines if (m := _LINE.match(line))]
     chosen = [(letter, line) for letter, line in chosen if letter]
