@@ -1,0 +1,1 @@
+"""The subcommands of `latentmas-obf` that read finished results."""
