@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from .analyses import borda_table, recovery_table, score_cost_table
 from .costs import cost_table, has_costs, length_table
+from .diagnostics import layer_table
 from .fidelity import fidelity_table, summarise_fidelity
 from .findings import Findings
 from .paper import backbone_of, backbones, published_cost_table, published_rows, published_sign_table
-from .pictures import costs, scores
+from .pictures import costs, diagnostics, scores
 from .pictures.canvas import Picture
-from .score_tables import comparison_table, main_table, seed_table, sign_table
+from .score_tables import comparison_table, health_table, main_table, seed_table, sign_table
 from .sweeps import sweep_table, swept_arguments
 from .tables import Table
 
@@ -34,7 +35,8 @@ def tables_of(findings: Findings, *, paper: bool = False) -> list[Table]:
         differences = {c.arm: c.difference.estimate for c in findings.comparisons if c.difference is not None}
         tables.append(fidelity_table(summarise_fidelity(findings.fidelity), differences))
     tables += [sweep_table(arms, argument, tasks) for argument in swept_arguments(arms)]
-    tables += [recovery_table(arms), borda_table(arms, tasks), seed_table(arms, tasks)]
+    tables += [recovery_table(arms), borda_table(arms, tasks), layer_table(findings.diagnostics)]
+    tables += [health_table(arms, tasks), seed_table(arms, tasks)]
     return _present(tables)
 
 
@@ -49,6 +51,8 @@ def pictures_of(findings: Findings) -> list[Picture]:
             costs.score_against_tokens(arms, tasks),
             *(scores.sweeps(arms, argument, tasks) for argument in swept_arguments(arms)),
             scores.recovery(arms),
+            diagnostics.by_layer(findings.diagnostics),
+            diagnostics.selection_maps(findings.diagnostics),
         ]
     )
 

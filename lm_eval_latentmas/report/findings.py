@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .arms import Arm, all_tasks, find_arm, gather_arms
 from .comparison import Comparison, compare_arms
+from .diagnostics import Diagnostics, read_diagnostics
 from .fidelity import DocumentFidelity, read_fidelity
 from .reading import find_results
 from .runs import load_runs
@@ -22,6 +23,7 @@ class Findings:
     tasks: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
     fidelity: tuple[DocumentFidelity, ...]
+    diagnostics: tuple[Diagnostics, ...]
     notes: tuple[str, ...]
 
 
@@ -48,5 +50,6 @@ def read_findings(
         tasks=tuple(all_tasks(arms)),
         comparisons=tuple(compare_arms(arms, reference, seed=seed)),
         fidelity=tuple(read_fidelity(places)),
+        diagnostics=tuple(read_diagnostics(places, arms)),
         notes=tuple(dict.fromkeys(notes)),
     )

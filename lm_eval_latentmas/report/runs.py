@@ -41,6 +41,7 @@ class Run:
     """One task of one results file.
 
     given: the arguments as the user wrote them. arguments: all that are known, defaults included.
+    aggregate, others: the chosen metric and all of the same filter, as the results file reports them.
     relay, prompt_set: what this project's own model adds to its results: the task's records by column, its prompts.
     """
 
@@ -56,6 +57,7 @@ class Run:
     seed: int | None
     samples: tuple[Sample, ...]
     aggregate: float | None
+    others: dict[str, float] = field(default_factory=dict)
     relay: dict[str, list] = field(default_factory=dict)
     prompt_set: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
@@ -99,6 +101,7 @@ def _run(file: ResultsFile, task: str, wanted: str | None) -> Run | None:
         seed=_seed(arguments.get("seed", config.get("torch_seed"))),
         samples=samples,
         aggregate=_number(data["results"][task][chosen]),
+        others=_same_filter(data["results"][task], filter_name),
         relay=(own.get("samples") or {}).get(task, {}),
         prompt_set=own.get("prompt_set"),
         notes=notes,
@@ -110,6 +113,11 @@ def _metrics(data: dict[str, Any], task: str) -> list[str]:
     present = [k for k in data["results"][task] if "," in k and "_stderr," not in k]
     names = [m.get("metric") for m in data["configs"].get(task, {}).get("metric_list") or []]
     return sorted(present, key=lambda k: names.index(n) if (n := k.partition(",")[0]) in names else len(names))
+
+
+def _same_filter(results: dict[str, Any], filter_name: str) -> dict[str, float]:
+    numbers = {name: _number(value) for name, value in results.items() if name.partition(",")[2] == filter_name}
+    return {name.partition(",")[0]: number for name, number in numbers.items() if number is not None}
 
 
 def _arguments(given: Any) -> dict[str, Any]:

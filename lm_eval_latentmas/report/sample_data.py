@@ -9,6 +9,7 @@ from lm_eval_latentmas.agents import Agent, PromptSet
 from lm_eval_latentmas.conversation import unpack
 
 from .arms import Arm
+from .diagnostics import kept_share, prompts_with_selection
 from .findings import Findings
 from .runs import Run, Sample
 
@@ -21,7 +22,7 @@ def sample_data(findings: Findings) -> dict[str, Any]:
     return {
         "arms": [arm.name for arm in findings.arms],
         "reference": findings.arms.index(findings.reference),
-        "tasks": [_task(findings.arms, task) for task in findings.tasks],
+        "tasks": [_task(findings.arms, task) | {"kept": _kept(findings, task)} for task in findings.tasks],
     }
 
 
@@ -38,6 +39,24 @@ def _task(arms: Sequence[Arm], task: str) -> dict[str, Any]:
         "agents": _agents(runs, task),
         "answers": [_answers(arm, run, place) for arm, run in runs],
     }
+
+
+def _kept(findings: Findings, task: str) -> list[dict[str, Any]]:
+    """Per arm, document and agent the prompt's tokens and the share of heads, over all layers, that kept each."""
+    names = [arm.name for arm in findings.arms]
+    return [
+        {
+            "arm": names.index(held.arm),
+            "id": prompt[1],
+            "agent": prompt[2],
+            "tokens": held.tokens[prompt],
+            "share": kept_share(held, prompt, len(held.tokens[prompt])).mean(axis=0).round(2).tolist(),
+        }
+        for held in findings.diagnostics
+        if held.arm in names
+        for prompt in prompts_with_selection(held)
+        if prompt[0] == task
+    ]
 
 
 def _document(sample: Sample) -> dict[str, Any]:

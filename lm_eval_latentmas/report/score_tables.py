@@ -44,6 +44,21 @@ def seed_table(arms: Sequence[Arm], tasks: Sequence[str]) -> Table:
     return Table("seeds", "Scores by seed", columns, tuple(rows), "Deviation: standard deviation over seeds.")
 
 
+def health_table(arms: Sequence[Arm], tasks: Sequence[str]) -> Table | None:
+    """Why a score may be low for other reasons than the relay: answers that can't be read, or were cut off.
+
+    None where no task reports it (this project's do).
+    """
+    rows = []
+    for task in tasks:
+        for arm in arms:
+            shares = [_mean_other(arm, task, name) for name in ("no_answer", "truncated")]
+            if any(share is not None for share in shares):
+                rows.append(Row((task, arm.name, *shares), task))
+    columns = (Column("task"), Column("arm"), Column("no answer %", 1, "min"), Column("cut off %", 1, "min"))
+    return Table("health", "Answers not read or cut off", columns, tuple(rows)) if rows else None
+
+
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     """Differences in points with their intervals, tests and verdicts; rows over the mean of tasks come last."""
     level = f"{CONFIDENCE:.0%}"
@@ -92,6 +107,11 @@ def _cells(c: Comparison) -> tuple[Cell, ...]:
     where = c.task or "mean of tasks"
     remarks = "; ".join(c.notes)
     return (c.arm, where, *points, c.p_value, c.p_holm, c.verdict, *counts, detectable, c.reference, remarks)
+
+
+def _mean_other(arm: Arm, task: str, metric: str) -> float | None:
+    known = [run.others[metric] for run in arm.runs.get(task, ()) if metric in run.others]
+    return _POINTS * float(np.mean(known)) if known else None
 
 
 def _run_score(run: Run) -> float | None:

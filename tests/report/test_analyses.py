@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from lm_eval_latentmas.report.comparison import compare_arms
 from lm_eval_latentmas.report.costs import arm_cost, cost_table, has_costs, length_table
 from lm_eval_latentmas.report.reading import find_results
 from lm_eval_latentmas.report.runs import load_runs
-from lm_eval_latentmas.report.score_tables import comparison_table, main_table, seed_table, sign_table
+from lm_eval_latentmas.report.score_tables import comparison_table, health_table, main_table, seed_table, sign_table
 from lm_eval_latentmas.report.sweeps import sweep, sweep_table, swept_arguments
 from lm_eval_latentmas.report.tables import Table
 
@@ -70,6 +71,15 @@ def test_seeds_are_listed(write_run: Callable[..., Path]) -> None:
     row = seed_table(arms_in(last.parent), ["sums"]).rows[0]
     assert row.cells[2] == "4: 50.00, 44: 60.00"
     assert row.cells[3] == pytest.approx(50**0.5)
+
+
+def test_unread_and_cut_off_answers_are_shown_where_tasks_report_them(write_run: Callable[..., Path]) -> None:
+    path = write_run({"sums": share(50)}, compressor="full")
+    assert health_table(arms_in(path), ["sums"]) is None
+    results = json.loads(path.read_text())
+    results["results"]["sums"] |= {"no_answer,none": 0.25, "truncated,none": 0.5, "truncated,other": 0.9}
+    path.write_text(json.dumps(results))
+    assert health_table(arms_in(path), ["sums"]).rows[0].cells == ("sums", "full", 25.0, 50.0)
 
 
 def test_costs_in_the_columns_of_the_paper(paper_like: list[Arm]) -> None:

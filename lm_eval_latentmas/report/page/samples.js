@@ -139,24 +139,25 @@
     box.append(element("summary", agents ? `${agents.length} prompts` : "Prompt"));
     if (!agents) box.append(element("pre", asked));
     for (const agent of agents || []) {
-      const text = agent.prompt.split("{question}").join(asked);
-      box.append(titled(agent.name, "", keptTokens(document, agent.name) || element("pre", text)));
+      box.append(titled(agent.name, "", element("pre", agent.prompt.split("{question}").join(asked))));
+      box.append(...keptTokens(task, document, agent.name));
     }
     return box;
   };
-  // tokens of an agent's prompt, shaded by the share of layers and heads that kept them
-  const keptTokens = (document, agent) => {
-    const kept = document.kept && document.kept[agent];
-    if (!kept) return null;
-    const text = element("pre");
-    kept.tokens.forEach((token, place) => {
-      const span = element("span", token, "token");
-      const share = kept.share[place];
-      span.style.backgroundColor = `rgba(224, 138, 30, ${share})`;
-      span.title = `kept by ${Math.round(100 * share)}% of heads`;
-      text.append(span);
+  // per chosen arm: the agent's prompt, its tokens shaded by the share of layers and heads that kept them
+  const keptTokens = (task, document, agent) => {
+    const { first, second } = chosen();
+    const told = data.tasks[task].kept.filter((kept) => kept.id === document.id && kept.agent === agent);
+    return told.filter((kept) => kept.arm === first || kept.arm === second).map((kept) => {
+      const text = element("pre");
+      kept.tokens.forEach((token, place) => {
+        const span = element("span", token, "token");
+        span.style.backgroundColor = `rgba(224, 138, 30, ${kept.share[place]})`;
+        span.title = `kept by ${Math.round(100 * kept.share[place])}% of heads`;
+        text.append(span);
+      });
+      return titled(`kept by ${data.arms[kept.arm]}`, "darker: by more layers and heads", text);
     });
-    return text;
   };
   const answer = (arm, run, row) => {
     const said = [`seed ${run.seed}`, `score ${run.score[row] === null ? "none" : run.score[row]}`];
