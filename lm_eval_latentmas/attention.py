@@ -13,7 +13,8 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from lm_eval_latentmas.live import LiveCache, tiled
 
-NAMES = {"sdpa": "latentmas_sdpa", "eager": "latentmas_eager"}
+# transformers refuses a name with "sdpa" in it for families that its own SDPA cannot serve (soft-capping, sink logits)
+NAMES = {"sdpa": "latentmas", "eager": "latentmas_eager"}
 
 
 def register() -> None:

@@ -46,7 +46,7 @@ def llama_config(**changes: object) -> LlamaConfig:
     return LlamaConfig(**(values | changes))
 
 
-def tiny_model(config: object | None = None, *, seed: int = 0, attention: str = "latentmas_sdpa"):
+def tiny_model(config: object | None = None, *, seed: int = 0, attention: str = "latentmas"):
     """A random model of a config, float32, on our attention function."""
     from lm_eval_latentmas.attention import register
 
