@@ -15,8 +15,12 @@ from lm_eval_latentmas.naming import nearest
 
 #: subcommand -> its module and what it does
 COMMANDS = {
+    "compressors": ("lm_eval_latentmas.listing", "list presets and the stages of compositions"),
+    "doctor": ("lm_eval_latentmas.doctor", "check this machine, and say what to do"),
+    "tasks": ("lm_eval_latentmas.listing", "list this package's tasks and groups"),
     "compare": ("lm_eval_latentmas.report.commands.compare", "say which compressor is better, and how surely"),
     "report": ("lm_eval_latentmas.report.commands.report", "make tables, pictures and a page of finished results"),
+    "score": ("lm_eval_latentmas.scoring.command", "grade saved answers again, without a model"),
 }
 
 

@@ -1,0 +1,174 @@
+"""`latentmas-obf doctor`: is everything here that a run needs, and what to do about what is not."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata, util
+from typing import Literal
+
+from lm_eval_latentmas import __version__
+
+PACKAGE = "lm-eval-latentmas"
+_EXTRAS = {"code": ("evalplus",), "math": ("math_verify",), "report": ("scipy", "statsmodels", "matplotlib", "jinja2")}
+_MARKS = {"good": "ok", "limited": "--", "bad": "!!"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. ``limited`` costs a feature, ``bad`` stops every run; ``remedy`` says what to do."""
+
+    name: str
+    state: Literal["good", "limited", "bad"]
+    found: str
+    remedy: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``doctor``."""
+    parser.description = __doc__.partition(": ")[2]
+    parser.epilog = "examples:\n  latentmas-obf doctor\n  latentmas-obf doctor --offline --pretrained Qwen/Qwen3-4B\n"
+    parser.add_argument("--pretrained", metavar="NAME", help="a model to check, by its configuration alone")
+    parser.add_argument("--offline", action="store_true", help="ask no network; only what is on this machine counts")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print every check; the status is 1 where one of them stops every run."""
+    checks = [check for look in CHECKS for check in look(arguments)]
+    for check in checks:
+        print(f"{_MARKS[check.state]}  {check.name}: {check.found}")
+        if check.remedy:
+            print(f"      {check.remedy}")
+    return int(any(check.state == "bad" for check in checks))
+
+
+def versions(asked: argparse.Namespace) -> Iterator[Check]:
+    """This package, Python, and every required package against the versions it asks for."""
+    from packaging.requirements import Requirement
+
+    yield Check(PACKAGE, "good", f"{__version__} on Python {platform.python_version()}, {sys.platform}")
+    for line in metadata.requires(PACKAGE) or []:
+        requirement = Requirement(line)
+        if requirement.marker is not None:
+            continue
+        try:
+            held = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            yield Check(requirement.name, "bad", "not installed", f"pip install '{requirement}'")
+            continue
+        fits = requirement.specifier.contains(held, prereleases=True)
+        remedy = "" if fits else f"pip install '{requirement}'"
+        yield Check(requirement.name, "good" if fits else "bad", held, remedy)
+
+
+def extras(asked: argparse.Namespace) -> Iterator[Check]:
+    """Optional packages, by the extra that brings them."""
+    for extra, modules in _EXTRAS.items():
+        missing = [module for module in modules if util.find_spec(module) is None]
+        found = f"without {', '.join(missing)}" if missing else "installed"
+        remedy = f"pip install '{PACKAGE}[{extra}]'" if missing else ""
+        yield Check(f"extra {extra}", "limited" if missing else "good", found, remedy)
+
+
+def harness(asked: argparse.Namespace) -> Iterator[Check]:
+    """Whether lm-eval finds the model and the tasks."""
+    from lm_eval.api.registry import get_model
+    from lm_eval.tasks import TaskManager
+
+    get_model("latentmas-obf")
+    known = [name for name in TaskManager().all_tasks if name.startswith("latentmas_")]
+    yield Check("lm-eval", "good" if known else "bad", f"knows the model and {len(known)} tasks", "" if known else _PTH)
+
+
+def model(asked: argparse.Namespace) -> Iterator[Check]:
+    """The model that runs when none is named, and the one that was named."""
+    from lm_eval_latentmas.embedded import embedded_model
+
+    if asked.pretrained:
+        yield _named_model(asked.pretrained)
+    try:
+        yield Check("embedded model", "good", embedded_model()["gguf_file"])
+    except ValueError as error:
+        yield Check("embedded model", "limited", "not here", str(error))
+
+
+def device(asked: argparse.Namespace) -> Iterator[Check]:
+    """The accelerators that torch sees."""
+    import torch
+
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            bf16 = "with" if torch.cuda.is_bf16_supported() else "without"
+            memory = f"{properties.total_memory / 2**30:.0f} GiB"
+            yield Check(f"GPU {index}", "good", f"{properties.name}, {memory}, {bf16} bfloat16")
+    else:
+        remedy = "small models run; for larger ones install torch for your GPU"
+        yield Check("GPU", "limited", f"none; {os.cpu_count()} CPUs", remedy)
+
+
+def data(asked: argparse.Namespace) -> Iterator[Check]:
+    """Every benchmark's documents: in the package, in the local folder, or to be had from their source."""
+    from lm_eval_latentmas.benchmarks import BENCHMARKS
+    from lm_eval_latentmas.datasets import FOLDER_VARIABLE, load
+
+    folder = os.environ.get(FOLDER_VARIABLE)
+    for name, benchmark in BENCHMARKS.items():
+        local = bool(folder) and os.path.isfile(os.path.join(folder, f"{name}.jsonl"))
+        if asked.offline and not local and not benchmark.packaged:
+            yield Check(
+                f"data {name}", "limited", "not local", f"put {name}.jsonl into a folder, set {FOLDER_VARIABLE}"
+            )
+            continue
+        try:
+            documents = load(name, folder if local else None)
+        except ValueError as error:
+            yield Check(f"data {name}", "limited", "can't be read", str(error))
+        else:
+            where = "local folder" if local else benchmark.hub or benchmark.url or "this package"
+            yield Check(f"data {name}", "good", f"{len(documents)} documents from {where}")
+
+
+def sandbox(asked: argparse.Namespace) -> Iterator[Check]:
+    """How well model-written code is shut in."""
+    from lm_eval_latentmas.scoring.sandbox import Sandbox, SandboxError
+
+    try:
+        level = Sandbox().level
+    except SandboxError as error:
+        yield Check("sandbox", "limited", "none works; code can't be graded", str(error))
+        return
+    strong = level.startswith("namespaces")
+    remedy = "" if strong else "install bubblewrap, or allow user namespaces, for a stronger one"
+    yield Check("sandbox", "good" if strong else "limited", level, remedy)
+
+
+def _named_model(name: str) -> Check:
+    from transformers import AutoConfig
+
+    from lm_eval_latentmas.model_adapters import adapter_class
+
+    try:
+        config = AutoConfig.from_pretrained(name)
+        adapter_class(config)
+    except (OSError, ValueError) as error:
+        return Check(f"model {name}", "bad", "can't run", " ".join(str(error).split())[:400])
+    if config.is_encoder_decoder:
+        return Check(f"model {name}", "bad", "can't run", "the chain needs a decoder-only model")
+    return Check(f"model {name}", "good", f"{config.model_type}, {config.num_hidden_layers} layers")
+
+
+CHECKS: tuple[Callable[[argparse.Namespace], Iterator[Check]], ...] = (
+    versions,
+    extras,
+    harness,
+    model,
+    device,
+    data,
+    sandbox,
+)
+_PTH = "reinstall the package; until then pass --include_path with the folder lm_eval_latentmas/task_configs"
