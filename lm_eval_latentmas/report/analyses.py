@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arms import NOT_A_SETTING, Arm
+from .arms import Arm
 from .costs import arm_cost
 from .extras import optional
 from .scores import direction, mean_score, score_unit, shown_scores, with_mean
@@ -110,8 +110,8 @@ def _like(arms: Sequence[Arm], model: Arm, compressor: str, free: tuple[str, ...
     """Arms with another compressor that agree with ``model`` in all settings both have, ``free`` ones aside."""
 
     def agrees(arm: Arm) -> bool:
-        names = (set(arm.arguments) & set(model.arguments)) - NOT_A_SETTING - {"compressor", "composition", *free}
-        return all(str(arm.arguments[name]) == str(model.arguments[name]) for name in names)
+        names = (set(arm.setting) & set(model.setting)) - {"compressor", "composition", *free}
+        return all(str(arm.setting[name]) == str(model.setting[name]) for name in names)
 
     return [arm for arm in arms if arm.compressor == compressor and agrees(arm)]
 

@@ -10,22 +10,8 @@ from typing import Any
 
 from lm_eval_latentmas.naming import nearest
 
-from .runs import Run
+from .runs import NOT_A_SETTING, Run
 
-# arguments that change no answer, and the seed, which arms are averaged over
-NOT_A_SETTING = frozenset(
-    (
-        "seed",
-        "run_dir",
-        "diagnostics",
-        "device",
-        "batch_size",
-        "max_batch_size",
-        "agent_devices",
-        "transport",
-        "compile",
-    )
-)
 _REFERENCES = ("full", "single")
 
 
@@ -35,6 +21,7 @@ class Arm:
 
     name: str
     arguments: dict[str, Any]
+    setting: dict[str, Any]
     runs: dict[str, tuple[Run, ...]]
 
     @property
@@ -66,7 +53,10 @@ def gather_arms(runs: Iterable[Run]) -> tuple[list[Arm], list[str]]:
         held[run.task, run.seed] = run
     groups = [list(held.values()) for held in latest.values()]
     names = _names([group[0] for group in groups])
-    arms = [Arm(name, group[0].arguments, _by_task(group)) for name, group in zip(names, groups, strict=True)]
+    arms = [
+        Arm(name, group[0].arguments, group[0].setting, _by_task(group))
+        for name, group in zip(names, groups, strict=True)
+    ]
     return sorted(arms, key=lambda arm: arm.name not in _REFERENCES), notes
 
 
@@ -90,10 +80,7 @@ def all_tasks(arms: list[Arm]) -> list[str]:
 
 
 def _setting(run: Run) -> str:
-    settings = {k: str(v) for k, v in run.arguments.items() if k not in NOT_A_SETTING}
-    if "composition" in settings:
-        settings.pop("compressor")  # a preset and the composition that it stands for are one setting
-    return json.dumps(settings, sort_keys=True)
+    return json.dumps({name: str(value) for name, value in run.setting.items()}, sort_keys=True)
 
 
 def _by_task(group: list[Run]) -> dict[str, tuple[Run, ...]]:
@@ -105,17 +92,25 @@ def _by_task(group: list[Run]) -> dict[str, tuple[Run, ...]]:
 def _names(firsts: list[Run]) -> list[str]:
     """The compressor (or model) of each setting, and of what else was given only what tells equal names apart."""
     names = [_head(run, firsts) for run in firsts]
-    for source in ("given", "arguments"):
+    for source in ("given", "setting"):
         names = [name + _difference(index, names, firsts, source) for index, name in enumerate(names)]
     return [f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
 def _head(run: Run, all_runs: list[Run]) -> str:
     parts = [run.arguments.get("compressor") or run.arguments.get("pretrained") or run.arguments["model"]]
-    for key in ("model", "pretrained"):
-        if len({str(other.arguments.get(key)) for other in all_runs}) > 1:
+    for key, told_by in (("model", _model), ("pretrained", _weights)):
+        if len({told_by(other) for other in all_runs}) > 1:
             parts.append(run.arguments.get(key))
     return " ".join(dict.fromkeys(_short(str(part)) for part in parts if part))
+
+
+def _model(run: Run) -> str:
+    return str(run.arguments.get("model"))
+
+
+def _weights(run: Run) -> str:
+    return str(run.setting.get("weights", run.arguments.get("pretrained")))
 
 
 def _short(name: str) -> str:

@@ -12,6 +12,10 @@ from lm_eval_latentmas.naming import nearest
 
 from .reading import ResultsFile, read_samples
 
+# the seed, which arms are averaged over, and arguments that change no answer
+NOT_A_SETTING = frozenset(
+    "seed run_dir diagnostics device agent_devices batch_size max_batch_size chunk_bytes transport compile".split()  # noqa: SIM905
+)
 # where data sets keep what was asked; a document without any of them shows the prompt
 _QUESTION_FIELDS = ("question", "problem", "query", "prompt", "text")
 
@@ -41,6 +45,7 @@ class Run:
     """One task of one results file.
 
     given: the arguments as the user wrote them. arguments: all that are known, defaults included.
+    setting: of these, what can change answers, without the seed; equal settings are one arm.
     aggregate, others: the chosen metric and all of the same filter, as the results file reports them.
     relay, prompt_set: what this project's own model adds to its results: the task's records by column, its prompts.
     """
@@ -54,6 +59,7 @@ class Run:
     higher_is_better: bool
     given: dict[str, Any]
     arguments: dict[str, Any]
+    setting: dict[str, Any]
     seed: int | None
     samples: tuple[Sample, ...]
     aggregate: float | None
@@ -86,7 +92,12 @@ def _run(file: ResultsFile, task: str, wanted: str | None) -> Run | None:
     metric, _, filter_name = chosen.partition(",")
     own = config.get("latentmas") or {}
     given = _arguments(config.get("model_args")) | (config.get("gen_kwargs") or {})
-    arguments = {"model": config.get("model")} | given | _own_arguments(own, given)
+    arguments = {"model": config.get("model")} | given
+    setting = _without(arguments, NOT_A_SETTING)
+    if chain := own.get("chain"):
+        arguments |= _flat(chain) | {"pretrained": _pretrained(own, given)}
+        arguments["compressor"] = given.get("compressor", chain.get("compressor"))
+        setting = _own_setting(own, config)
     samples, notes = _samples(file, task, metric, filter_name)
     return Run(
         origin=str(file.path),
@@ -98,6 +109,7 @@ def _run(file: ResultsFile, task: str, wanted: str | None) -> Run | None:
         higher_is_better=data.get("higher_is_better", {}).get(task, {}).get(metric, True) is not False,
         given=given,
         arguments=arguments,
+        setting=setting,
         seed=_seed(arguments.get("seed", config.get("torch_seed"))),
         samples=samples,
         aggregate=_number(data["results"][task][chosen]),
@@ -128,14 +140,29 @@ def _arguments(given: Any) -> dict[str, Any]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _own_arguments(own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """This project's settings in one flat dict; ``composition`` is what the compressor's name stands for."""
-    chain = own.get("chain") or {}
-    if not chain:
-        return {}
-    flat = {name: value for name, value in chain.items() if name not in ("relay", "compressor")}
-    names = {"composition": chain.get("compressor"), "compressor": given.get("compressor", chain.get("compressor"))}
-    return (own.get("loading") or {}) | flat | (chain.get("relay") or {}) | names
+def _own_setting(own: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """What can change this project's answers: its settings, prompts, and the weights that really ran.
+
+    The weights count by their fingerprint, since one model has many paths and loading arguments, and a preset counts
+    as the composition that it stands for.
+    """
+    weights = own.get("model") or own.get("loading") or {}
+    rest = {"prompts": own.get("prompts"), "weights": weights.get("fingerprint") or str(weights)}
+    return _without(_flat(own["chain"]) | rest | (config.get("gen_kwargs") or {}), NOT_A_SETTING)
+
+
+def _flat(chain: dict[str, Any]) -> dict[str, Any]:
+    """The chain's settings with the relay's among them; ``composition`` is what the compressor's name stands for."""
+    named = {name: value for name, value in chain.items() if name not in ("relay", "compressor")}
+    return named | (chain.get("relay") or {}) | {"composition": chain.get("compressor")}
+
+
+def _pretrained(own: dict[str, Any], given: dict[str, Any]) -> Any:
+    return given.get("pretrained", (own.get("loading") or {}).get("pretrained"))
+
+
+def _without(settings: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _samples(file: ResultsFile, task: str, metric: str, filter_name: str) -> tuple[tuple[Sample, ...], tuple[str, ...]]:

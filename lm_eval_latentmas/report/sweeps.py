@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .arms import NOT_A_SETTING, Arm
+from .arms import Arm
 from .scores import score_interval, score_unit
 from .statistics import Interval
 from .tables import Column, Row, Table
@@ -25,9 +25,10 @@ def sweep(arms: Sequence[Arm], argument: str, task: str) -> dict[str, list[Point
     """Scores over a numeric argument, per series of arms that are equal in everything else; two values at least."""
     series: dict[str, list[tuple[Arm, float]]] = {}
     for arm in arms:
-        if (value := _as_number(arm.arguments.get(argument))) is not None and task in arm.tasks:
-            rest = {k: str(v) for k, v in arm.arguments.items() if k not in {*NOT_A_SETTING, argument, "composition"}}
-            series.setdefault(json.dumps(rest, sort_keys=True), []).append((arm, value))
+        if (value := _as_number(arm.setting.get(argument))) is not None and task in arm.tasks:
+            rest = {k: str(v) for k, v in arm.setting.items() if k not in (argument, "composition")}
+            key = json.dumps(rest | {"compressor": arm.compressor}, sort_keys=True)
+            series.setdefault(key, []).append((arm, value))
     lines = {}
     for members in series.values():
         if len(members) > 1:
@@ -39,8 +40,8 @@ def sweep(arms: Sequence[Arm], argument: str, task: str) -> dict[str, list[Point
 
 def swept_arguments(arms: Sequence[Arm]) -> list[str]:
     """Numeric arguments that take several values among the arms."""
-    names = dict.fromkeys(name for arm in arms for name in arm.arguments if name not in NOT_A_SETTING)
-    values = {name: {_as_number(arm.arguments.get(name)) for arm in arms} - {None} for name in names}
+    names = dict.fromkeys(name for arm in arms for name in arm.setting)
+    values = {name: {_as_number(arm.setting.get(name)) for arm in arms} - {None} for name in names}
     return [name for name in names if len(values[name]) > 1]
 
 

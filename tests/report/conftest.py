@@ -83,6 +83,7 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
             config["latentmas"] = {
                 "chain": {"compressor": "full", "latent_steps": 40} | settings | {"relay": relay, "seed": seed},
                 "loading": {"pretrained": "/models/tiny", "batch_size": "4"},
+                "model": {"fingerprint": "0123", "max_length": 2048},
                 "samples": columns,
                 "summary": {},
             }

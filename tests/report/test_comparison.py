@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,28 @@ def test_names_add_only_what_tells_arms_apart(write_run: Callable[..., Path]) ->
     write_run({"sums": [1, 0]}, compressor="full", relay="none")
     names = [arm.name for arm in arms_in(last.parent)]
     assert names == ["full", "h-obf", "h-obf kv_budget=8", "full relay=none"]
+
+
+def test_one_model_under_two_paths_is_one_arm_and_two_models_are_two(write_run: Callable[..., Path]) -> None:
+    """The weights count, not the path: a model handed over as an object has none."""
+    paths = [write_run({"sums": [1, 0]}, compressor="full", seed=seed, relay_bytes=9) for seed in (1, 2, 3)]
+    for path, loading, weights in zip(paths, ("/a/tiny", "LlamaForCausalLM object", "/b/other"), "xxy", strict=True):
+        results = json.loads(path.read_text())
+        results["config"]["latentmas"] |= {"loading": {"pretrained": loading}, "model": {"fingerprint": weights}}
+        path.write_text(json.dumps(results))
+    arms = arms_in(paths[0].parent)
+    assert [arm.name for arm in arms] == ["full tiny", "full other"]
+    assert arms[0].seeds("sums") == (1, 2)
+
+
+def test_a_preset_and_its_composition_are_one_arm(write_run: Callable[..., Path]) -> None:
+    paths = [write_run({"sums": [1, 0]}, compressor="h-obf", seed=seed, relay_bytes=9) for seed in (1, 2)]
+    for path, given in zip(paths, ("h-obf", "headwise+obf"), strict=True):
+        results = json.loads(path.read_text())
+        results["config"]["model_args"]["compressor"] = given
+        results["config"]["latentmas"]["chain"]["compressor"] = "headwise+obf"
+        path.write_text(json.dumps(results))
+    assert [arm.name for arm in arms_in(paths[0].parent)] == ["h-obf"]
 
 
 def test_other_models_have_their_name(write_run: Callable[..., Path]) -> None:

@@ -55,10 +55,10 @@ def test_published_rows_stand_in_a_group_of_their_own() -> None:
 
 
 def test_the_backbone_is_known_by_the_model_that_ran() -> None:
-    arms = [Arm(name, {"pretrained": name}, {}) for name in ("Qwen/Qwen3-4B", "Qwen/Qwen3-4B/")]
+    arms = [Arm(name, {"pretrained": name}, {}, {}) for name in ("Qwen/Qwen3-4B", "Qwen/Qwen3-4B/")]
     assert backbone_of(arms) == "qwen3-4b"
-    assert backbone_of([*arms, Arm("other", {"pretrained": "Qwen/Qwen3-8B"}, {})]) is None
-    assert backbone_of([Arm("x", {}, {})]) is None
+    assert backbone_of([*arms, Arm("other", {"pretrained": "Qwen/Qwen3-8B"}, {}, {})]) is None
+    assert backbone_of([Arm("x", {}, {}, {})]) is None
 
 
 def test_published_tables() -> None:
