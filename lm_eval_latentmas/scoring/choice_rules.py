@@ -14,7 +14,8 @@ Found = tuple[str | None, str]
 _NOTHING: Found = (None, "")
 
 # A capital, a bracketed letter, or a lone lower-case one before punctuation: "a" before a word is an article.
-_LETTER = r"""(?:[(\["']+(?P<in>[A-Za-z])[)\]"']+|(?P<big>[A-Z])(?![\w'-])(?!\s+[a-z]{4,}\s+(?:of|in|to|that|from)\b)
+_LETTER = r"""(?:[(\["']+(?P<in>[A-Za-z])[)\]"']+
+    |(?P<big>[A-Z])(?![\w'-])(?!\s+(?!because\b)[a-z]{4,}\s+(?:of|in|to|that|from)\b)
     |(?P<small>[a-z])(?=\s*(?:[.,;!)\n]|$)))"""
 _ONE_OF_TWO = r"(?!\s*(?:/|,|\bor\b|\band\b|&)\s*(?:option\s+)?[(\[]?[A-Z][)\]]?\s*(?:[.,;)!\n]|$))(?!\s*\?)"
 _QUALITY = r"(?:correct|right|best|most\s+\w+|appropriate|likely|true|the\s+(?:\w+\s+){0,2}(?:answer|choice|option))\b"
@@ -24,7 +25,7 @@ def _pattern(before: str, after: str = "") -> re.Pattern[str]:
     return re.compile(before + _LETTER + _ONE_OF_TWO + after, re.VERBOSE | re.MULTILINE)
 
 
-_ANSWER = r"(?i:\b(?:answer|choice|option|conclusion)\b[^.\n?!]{0,60}?(?:\bis\b|\bbe\b|\bas\b|[:=]|[ ]*\n))[\s:]*"
+_ANSWER = r"(?i:\b(?:answer|choice|option|conclusion)\b[^.\n?!]{0,60}?(?:\bis\b|\bbe\b|[:=]|[ ]*\n))[\s:]*"
 _STATEMENTS = (
     _pattern(_ANSWER + r"(?i:(?:therefore|thus|clearly|option|choice|letter)[\s:,]+)*"),
     _pattern(r"^[ \t]*\#{2,4}\s*"),
@@ -49,14 +50,17 @@ def _last(patterns: tuple[re.Pattern[str], ...], text: str, question: Options) -
     return next(((letter, m[0]) for letter, m in named if letter), _NOTHING)
 
 
+_SENTENCE = re.compile(r"(?:[^.!?\n]|[.!?](?=\S)){0,200}")
+
+
 def _stated(text: str, question: Options) -> Found:
     """``The answer is (C)``, ``Answer: C.``, ``C is correct``, ``not A but C``; or the same with an option's text."""
     unmarked = re.sub(r"[*_`$]", "", text)
     letter, words = _last(_STATEMENTS, unmarked, question)
     if letter:
         return letter, words
-    for stated in reversed(list(re.finditer(_ANSWER, unmarked))):
-        sentence = re.split(r"[.!?]\s|\n", unmarked[stated.end() :])[0]
+    for stated in list(re.finditer(_ANSWER, unmarked))[:-20:-1]:
+        sentence = _SENTENCE.match(unmarked, stated.end())[0]
         named = _named(sentence, question)
         if len(named) == 1:
             return named.pop(), sentence
@@ -73,11 +77,16 @@ def _emphasis(text: str, question: Options) -> Found:
 _LINE = re.compile(r"^[\W_]*(?:option\s+)?[(\[]?([A-Z])[)\]]?[*_]*(?:[.):]\s+\S.*|[\W_]*)$", re.MULTILINE)
 
 
+def _listed(lines: list[str], question: Options) -> list[tuple[str, str]]:
+    """The lines that are a letter, alone or with its option, and their letters."""
+    letters = [(question.letter(m[1]), line) for line in lines if (m := _LINE.match(line))]
+    return [(letter, line) for letter, line in letters if letter]
+
+
 def _line(text: str, question: Options) -> Found:
     """A line that is a letter, alone or with its option; where several list the options, only a bare last one."""
     lines = [line for line in text.splitlines() if line.strip()]
-    chosen = [(question.letter(m[1]), line) for line in lines if (m := _LINE.match(line))]
-    chosen = [(letter, line) for letter, line in chosen if letter]
+    chosen = _listed(lines, question)
     bare_last = lines and re.fullmatch(r"\W*[A-Za-z]\W*", lines[-1]) and question.letter(re.sub(r"\W", "", lines[-1]))
     if bare_last:
         return bare_last, lines[-1]
@@ -108,7 +117,10 @@ def _named(text: str, question: Options) -> set[str]:
 def _option_text(text: str, question: Options) -> Found:
     """The one option whose text occurs, in the last line or else anywhere. One character is too little to go by."""
     short = {letter for letter, own in zip(question.letters, question.phrases, strict=True) if len(own) < 2}
-    for part in (text.rstrip().rsplit("\n", 1)[-1], text):
+    lines = text.rstrip().splitlines() or [""]
+    listed = {line for _, line in _listed(lines, question)}  # a repeated list of the options names all and chooses none
+    spoken = [line for line in lines if line not in listed] if len(listed) > 1 else lines
+    for part in (*spoken[-1:], "\n".join(spoken)):
         named = _named(part, question) - short
         if len(named) == 1:
             return named.pop(), part
@@ -116,8 +128,8 @@ def _option_text(text: str, question: Options) -> Found:
 
 
 _MENTION = re.compile(
-    r"(?:\b(?i:option|choice|answer|letter)\s+|(?P<bracket>\()|\A\W*)(?P<letter>[A-Z])"
-    r"(?(bracket)\)|(?=\s*(?:[-.,;:)]|because\b|since\b|as\b|is\b|$)))"
+    r"\b(?i:option|choice|answer|letter)\s+(?P<named>[A-Z])(?![\w'])|\((?P<in>[A-Z])\)"
+    r"|\A\W*(?P<first>[A-Z])(?=\s*(?:[-,;:]|because\b|since\b|as\b|is\b|$))"
 )
 _REJECTED_BEFORE = re.compile(r"(?i)\b(?:not|neither|nor|eliminates?|excludes?|rejects?|rules? out|than|except)\s+\W*$")
 _REJECTED_AFTER = re.compile(
@@ -131,7 +143,7 @@ def _mentioned(text: str, question: Options) -> Found:
     for mention in _MENTION.finditer(text):
         before = text[max(0, mention.start() - 20) : mention.start()]
         if not _REJECTED_BEFORE.search(before) and not _REJECTED_AFTER.match(text, mention.end()):
-            letters.add(question.letter(mention["letter"]))
+            letters.add(question.letter(mention["named"] or mention["in"] or mention["first"]))
     letters.discard(None)
     return (letters.pop(), text[-80:]) if len(letters) == 1 else _NOTHING
 

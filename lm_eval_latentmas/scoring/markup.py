@@ -45,7 +45,7 @@ def last_box(text: str) -> str | None:
             found.append((box[0], text[box[1] : brace.start()]))
     closed = max((start for start, content in found if content.strip()), default=-1)
     unclosed = [box for box in open_braces if box and box[0] > closed]
-    found += [(start, text[end:].split("\n", 1)[0].rstrip("$ \t")) for start, end in unclosed]
+    found += [(start, text[end:].split("\n", 1)[0].rstrip("$ \t")) for start, end in unclosed[-1:]]
     # of two nested boxes the inner one starts later
     return max(((start, content) for start, content in found if content.strip()), default=(0, None))[1]
 

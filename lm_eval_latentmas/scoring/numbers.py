@@ -18,7 +18,7 @@ _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10*
 
 # In running text a sign touches its number and is no subtraction, and digits inside a word or a date are no number.
 NUMBER = re.compile(
-    rf"""(?<![A-Za-z0-9_^\\])(?<!\d[.,/:])(?<!_\{{)
+    rf"""(?<![A-Za-z0-9^\\])(?<![A-Za-z0-9]_)(?<!_\{{)(?<!\d[.,/:])
     (?P<sign>(?<![)\]}}%])[-+](?={_CURRENCY}?\s?[\d.]))?
     (?:{_CURRENCY}\s?)?
     (?P<sign2>[-+](?=[\d.]))?
