@@ -79,7 +79,7 @@ BENCHMARKS = {
 def benchmarks_of(tasks: Iterable[str]) -> list[str]:
     """The benchmarks behind names of this package's tasks and groups, or patterns of them, without repetition.
 
-    Names of other tasks are passed over. Reads the groups' YAML files.
+    Names of other tasks are passed over.
     """
     members = {f"latentmas_{name}": [name] for name in BENCHMARKS} | _groups()
     found: dict[str, None] = {}
@@ -88,13 +88,20 @@ def benchmarks_of(tasks: Iterable[str]) -> list[str]:
         for member in members[pending.pop(0)]:
             if member in BENCHMARKS:
                 found[member] = None
-            else:
+            elif member in members:
                 pending.append(member)
     return list(found)
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """YAML with lm-eval's own tags left out: nothing is imported to learn which tasks a group holds."""
+
+
+_PlainLoader.add_multi_constructor("!", lambda loader, suffix, node: None)
+
+
 def _groups() -> dict[str, list[str]]:
-    """The members of each group, by its name. ``!function`` stands in shared parts only, so that this is plain YAML."""
-    configs = files("lm_eval_latentmas.task_configs").iterdir()
-    parsed = [yaml.safe_load(file.read_text("utf-8")) for file in configs if file.name.endswith(".yaml")]
+    """The members of each group, by its name."""
+    configs = [file for file in files("lm_eval_latentmas.task_configs").iterdir() if file.name.endswith(".yaml")]
+    parsed = [yaml.load(file.read_text("utf-8"), _PlainLoader) for file in configs]
     return {config["group"]: config["task"] for config in parsed if "group" in config}

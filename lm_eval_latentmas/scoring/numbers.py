@@ -81,7 +81,7 @@ def read_number(text: str) -> Fraction | None:
     """
     flat = plain(text)
     value = _stated(flat)
-    if value is None and re.search(r"\\[a-z]|!", flat) and not re.search(r"[,=≈]", flat):
+    if value is None and re.search(r"\\[a-z]|!", text) and not re.search(r"[,=≈]", flat):
         value = evaluate(text)
     return _only_number(flat) if value is None else value
 
