@@ -40,7 +40,7 @@ def tasks() -> list[Entry]:
                 found.append((config["group"], "group of " + ", ".join(config["task"])))
             else:
                 benchmark = BENCHMARKS.get((config.get("dataset_kwargs") or {}).get("benchmark"))
-                found.append((config["task"], _source(benchmark) if benchmark else ""))
+                found.append((config["task"], _source(benchmark) if benchmark else "made from a seed"))
     return found
 
 
