@@ -12,12 +12,12 @@ from lm_eval_latentmas.relay.settings import RelaySettings, choice, count, numbe
 
 #: Keyword arguments of ``from_pretrained`` that HFLM hands on without naming them itself.
 _LOADING = frozenset(
-    (
-        "attn_implementation bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant cache_dir "
-        "code_revision device_map force_download load_in_4bit load_in_8bit local_files_only low_cpu_mem_usage "
-        "max_memory offload_buffers offload_state_dict quantization_config token torch_dtype use_safetensors variant "
-        "weights_only"
-    ).split()  # noqa: SIM905
+    {
+        *("attn_implementation", "cache_dir", "code_revision", "device_map", "force_download", "local_files_only"),
+        *("low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_state_dict", "token", "torch_dtype"),
+        *("use_safetensors", "variant", "weights_only", "quantization_config", "load_in_4bit", "load_in_8bit"),
+        *("bnb_4bit_compute_dtype", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant"),
+    }
 )
 
 

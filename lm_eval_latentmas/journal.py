@@ -20,7 +20,7 @@ from lm_eval_latentmas.records import Record
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS asked (launch TEXT NOT NULL, key TEXT NOT NULL, doc_id INTEGER NOT NULL,
-    PRIMARY KEY (launch, key));
+    PRIMARY KEY (launch, key, doc_id));
 CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, task TEXT NOT NULL, record TEXT NOT NULL);
 """
 _FILE = "journal.sqlite"
@@ -81,12 +81,12 @@ class Journal:
 
     def asked(self, launch: str) -> list[Record]:
         """The finished records that any process of a launch asked for, by task, document and repeat."""
-        wanted: dict[str, int] = {}
+        wanted: set[tuple[str, int]] = set()
         texts: dict[str, str] = {}
         for db in self._readers():
             wanted.update(db.execute("SELECT key, doc_id FROM asked WHERE launch = ?", (launch,)))
             texts.update(db.execute("SELECT key, record FROM records"))
-        found = [replace(_record(texts[key]), doc_id=doc_id) for key, doc_id in wanted.items() if key in texts]
+        found = [replace(_record(texts[key]), doc_id=doc_id) for key, doc_id in wanted if key in texts]
         return sorted(found, key=lambda record: (record.task, record.doc_id, record.repeat))
 
     def close(self) -> None:

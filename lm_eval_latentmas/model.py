@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +13,13 @@ import transformers
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_latentmas import attention
+from lm_eval_latentmas import attention, harness
 from lm_eval_latentmas.agents import load_prompts
 from lm_eval_latentmas.batching import affordable_rows
 from lm_eval_latentmas.chain import Chain, Plan, Question
 from lm_eval_latentmas.config import is_known, split_arguments
 from lm_eval_latentmas.conversation import pack, unpack
+from lm_eval_latentmas.datasets import check_access
 from lm_eval_latentmas.embedded import embedded_model
 from lm_eval_latentmas.journal import Journal, key_of
 from lm_eval_latentmas.launch import Launch
@@ -28,6 +29,7 @@ from lm_eval_latentmas.provenance import fingerprint, versions
 from lm_eval_latentmas.records import Record, Response
 from lm_eval_latentmas.relay.presets import compressor
 from lm_eval_latentmas.sampling import Generation
+from lm_eval_latentmas.scoring.consent import check_consent
 from lm_eval_latentmas.summary import columns, summarise
 
 logger = logging.getLogger(__name__)
@@ -51,9 +53,11 @@ class LatentMASLM(HFLM):
         self._attention = _attention_name(loading)
         self._loading = {"pretrained": _named(pretrained), **loading}
         self.seed = self.settings.seed if self.settings.seed is not None else torch.initial_seed()
+        self.claims = self._claims()
+        _check_request()
         # Opened once before the weights, so that a wrong folder costs seconds and not a model load.
         if self.settings.run_dir is not None:
-            Journal(self.settings.run_dir, self._claims()).close()
+            Journal(self.settings.run_dir, self.claims).close()
         if self.settings.latent_steps == 0:
             logger.warning("latent_steps=0: agents relay their prompts and think no latent step")
         attention.register()
@@ -66,7 +70,7 @@ class LatentMASLM(HFLM):
         )
         self.fingerprint = fingerprint(self.model, self.tokenizer)
         self.launch = Launch(self.world_size)
-        self.journal = Journal(self.launch.folder(self.settings.run_dir), self._claims())
+        self.journal = Journal(self.launch.folder(self.settings.run_dir), self.claims)
         self.journal.claim("model", {"fingerprint": self.fingerprint, "max_length": self.max_length})
         self.chain = Chain(
             self.adapter,
@@ -135,7 +139,7 @@ class LatentMASLM(HFLM):
         return [self._response(known[key], request) for key, request in zip(keys, requests, strict=True)]
 
     def _key(self, question: Question) -> str:
-        return key_of(self._claims(), self.fingerprint, self.max_length, question.identity, question.generation)
+        return key_of(self.claims, self.fingerprint, self.max_length, question.identity, question.generation)
 
     def _rows(self, plans: Sequence[Plan]) -> int:
         """Rows that run side by side: as asked for, or as many as memory holds with all agents' histories."""
@@ -159,7 +163,7 @@ class LatentMASLM(HFLM):
         super().set_cache_hook(cache_hook)
         table = getattr(cache_hook, "dbdict", None)
         if table is not None:
-            table.tablename = f"latentmas_{key_of(self._claims(), self.fingerprint)[:24]}"
+            table.tablename = f"latentmas_{key_of(self.claims, self.fingerprint)[:24]}"
             table.conn.execute(f'CREATE TABLE IF NOT EXISTS "{table.tablename}" (key TEXT PRIMARY KEY, value BLOB)')
             table.conn.commit()
 
@@ -168,7 +172,7 @@ class LatentMASLM(HFLM):
         records = self.journal.asked(self.launch.id)
         return super().get_model_info() | {
             "latentmas": {
-                **self._claims(),
+                **self.claims,
                 "model": {"fingerprint": self.fingerprint, "max_length": self.max_length, "device": str(self.device)},
                 "prompt_set": self.prompts.as_dict(),
                 "processes": self.world_size,
@@ -186,13 +190,17 @@ def _questions(requests: Sequence[Instance], default_max: int) -> list[Question]
     """Requests as questions; the n-th request for one document is its n-th repeat.
 
     In a run over several processes lm-eval pads ranks with copies of their last request: beyond a request's own
-    repeats the copies begin again at 0, so that no document is computed twice.
+    repeats the copies begin again at 0, so that no document is computed twice, and their responses are not added to
+    the request's own.
     """
     seen: Counter[int] = Counter()
     questions = []
     for request in requests:
-        repeat = seen[id(request)] % max(1, request.repeats or 1)
+        repeats = max(1, request.repeats or 1)
+        repeat = seen[id(request)] % repeats
         seen[id(request)] += 1
+        if seen[id(request)] > repeats:
+            request.resps = _AtMost(repeats, request.resps)
         context, arguments = request.args
         talk = unpack(context)
         questions.append(
@@ -207,6 +215,19 @@ def _questions(requests: Sequence[Instance], default_max: int) -> list[Question]
             )
         )
     return questions
+
+
+class _AtMost(list):
+    """A list that takes no more than ``most`` items; what is appended beyond is dropped."""
+
+    def __init__(self, most: int, items: Iterable[Any] = ()) -> None:
+        super().__init__(items)
+        self.most = most
+
+    def append(self, item: Any) -> None:
+        """Append while there is room."""
+        if len(self) < self.most:
+            super().append(item)
 
 
 def _warn_clamped(plans: Sequence[Plan]) -> None:
@@ -239,6 +260,13 @@ def _config_fields(pretrained: Any, arguments: dict[str, Any]) -> list[str]:
         if name in arguments
     }
     return list(transformers.AutoConfig.from_pretrained(pretrained, **loading).to_dict())
+
+
+def _check_request() -> None:
+    """Refuse, before weights load, tasks that may not run code or whose data cannot be had."""
+    if (asked := harness.request()) is not None:
+        check_consent(asked.tasks, asked.confirmed)
+        check_access(asked.tasks, asked.data_dir)
 
 
 def _named(pretrained: Any) -> str:

@@ -2,19 +2,19 @@
 
 import pytest
 import torch
+from lm_eval_latentmas.model_adapters import ModelAdapter
 from tiny import byte_tokenizer, tiny_model
 
 from lm_eval_latentmas.agents import load_prompts
 from lm_eval_latentmas.chain import Chain, Question
 from lm_eval_latentmas.config import ChainSettings
 from lm_eval_latentmas.live import LiveCache
-from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.relay.presets import compressor
 from lm_eval_latentmas.relay.settings import RelaySettings
 from lm_eval_latentmas.rollout import prefill
 from lm_eval_latentmas.sampling import Generation
 
-QUESTIONS = ["What is 2 + 2?", "Name a colour of the rainbow, please.", "Why?", "How long is a piece of string, in metres?"]
+QUESTIONS = ["What is 2 + 2?", "Name a colour of the rainbow, please.", "Why?", "How long is a piece of string?"]
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,7 @@ def prompts(tmp_path):
 def chain(adapter, prompts, spec="full", *, max_length=4096, seed=7, **settings):
     relay = {k: settings.pop(k) for k in ("kv_budget", "sink_size", "pca_rank", "svd") if k in settings}
     settings = ChainSettings(compressor=spec, relay=RelaySettings(**relay), **({"latent_steps": 4} | settings))
-    return Chain(
-        adapter, compressor(spec, settings.relay), prompts, settings, max_length=max_length, seed=seed
-    )
+    return Chain(adapter, compressor(spec, settings.relay), prompts, settings, max_length=max_length, seed=seed)
 
 
 def questions(**generation):

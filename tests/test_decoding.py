@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from lm_eval_latentmas.model_adapters import ModelAdapter
 from tiny import byte_tokenizer, tiny_model
 
 from lm_eval_latentmas.decoding import Decoder, Job, Thought
-from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.sampling import Draws, Generation
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [40, 41, 42], [99, 98, 97, 96, 95], [17, 18], [70, 71, 72, 73, 74, 75]]
@@ -100,5 +100,5 @@ def test_a_non_finite_logit_names_the_sample(adapter):
     broken = ModelAdapter(tiny_model(), byte_tokenizer())
     with torch.no_grad():
         broken.model.lm_head.weight[:] = float("nan")
-    with pytest.raises(RuntimeError, match="sample 7.*step 0"):
+    with pytest.raises(RuntimeError, match=r"sample 7.*step 0"):
         Decoder(broken, 2).admit([Job("sample 7", None, [1, 2], 0, Generation(), Draws(0))])

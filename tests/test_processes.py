@@ -1,0 +1,127 @@
+"""Several processes and killed ones: every document once, the same texts, nothing finished computed again."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny import saved_model
+
+HERE = Path(__file__).parent
+PROGRAM = """
+import json, sys
+sys.path.insert(0, {here!r})
+import lm_eval, lm_eval.evaluator
+lm_eval.evaluator.add_env_info = lambda results: None
+from lm_eval.tasks import TaskManager
+arguments, task, out = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+results = lm_eval.simple_evaluate(
+    model="latentmas-obf", model_args=arguments, tasks=[task], device="cpu", batch_size=2, bootstrap_iters=0,
+    task_manager=TaskManager(include_path={tasks!r}, include_defaults=False))
+if results is not None:
+    texts = [[s["doc_id"], s["resps"][0]] for s in results["samples"][task]]
+    with open(out, "w") as file:
+        json.dump({{"texts": texts, "latentmas": results["config"]["latentmas"]}}, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    from test_model import PROMPTS, QUESTIONS, TASK
+
+    folder = tmp_path_factory.mktemp("processes")
+    saved_model(folder / "model")
+    (folder / "prompts.yaml").write_text(PROMPTS)
+    data = folder / "data.jsonl"
+    data.write_text("".join(json.dumps({"question": q, "answer": "4"}) + "\n" for q in QUESTIONS))
+    (folder / "tasks").mkdir()
+    text = TASK.format(name="sampled", data=data, repeats=1, sample="true", temperature=0.9)
+    (folder / "tasks" / "sampled.yaml").write_text(text.replace("max_gen_toks: 10", "max_gen_toks: 60"))
+    (folder / "program.py").write_text(PROGRAM.format(here=str(HERE), tasks=str(folder / "tasks")))
+    return folder
+
+
+def command(home, out, **arguments):
+    values = {
+        "pretrained": str(home / "model"),
+        "prompts": str(home / "prompts.yaml"),
+        "latent_steps": 3,
+        "kv_budget": 8,
+        "seed": 4,
+        **arguments,
+    }
+    return [str(home / "program.py"), json.dumps(values), "sampled", str(out)]
+
+
+def environment(**changes):
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **changes}
+
+
+def alone(home, out, **arguments):
+    subprocess.run([sys.executable, *command(home, out, **arguments)], check=True, env=environment(), timeout=240)
+    return json.loads(Path(out).read_text())
+
+
+@pytest.fixture(scope="module")
+def expected(home):
+    return alone(home, home / "expected.json")
+
+
+def test_two_processes_share_the_documents_and_give_the_same_texts(home, tmp_path, expected):
+    out, run_dir = tmp_path / "two.json", tmp_path / "run"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    subprocess.run(
+        [*launcher, *command(home, out, run_dir=str(run_dir))],
+        check=True,
+        env=environment(ACCELERATE_USE_CPU="true"),
+        timeout=300,
+    )
+    found = json.loads(out.read_text())
+    assert sorted(found["texts"]) == sorted(expected["texts"])
+    assert found["latentmas"]["processes"] == 2
+    # five documents over two ranks: lm-eval pads the shorter one with a copy, which must not be computed or counted
+    assert found["latentmas"]["samples"]["sampled"]["doc_id"] == [0, 1, 2, 3, 4]
+    assert found["latentmas"]["summary"]["sampled"]["decoded_tokens"] == sum(
+        expected["latentmas"]["samples"]["sampled"]["decoded_tokens"]
+    )
+    with sqlite3.connect(run_dir / "journal.sqlite") as db:
+        assert db.execute("SELECT count(*) FROM records").fetchone() == (5,)
+
+
+def finished(run_dir):
+    path = Path(run_dir) / "journal.sqlite"
+    if not path.exists():
+        return {}
+    with sqlite3.connect(path, timeout=30) as db:
+        try:
+            return dict(db.execute("SELECT key, record FROM records"))
+        except sqlite3.OperationalError:  # the tables are not there yet
+            return {}
+
+
+def test_a_killed_run_goes_on_where_it_was(home, tmp_path, expected):
+    run_dir, out = tmp_path / "run", tmp_path / "killed.json"
+    # one row at a time and long answers leave time to hit it between two samples
+    process = subprocess.Popen(
+        [sys.executable, *command(home, out, run_dir=str(run_dir))], env=environment(), start_new_session=True
+    )
+    while not finished(run_dir):
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = finished(run_dir)
+    assert 1 <= len(kept) < 5
+    assert not out.exists()
+
+    found = alone(home, out, run_dir=str(run_dir))
+    assert found["texts"] == expected["texts"]
+    after = finished(run_dir)
+    assert len(after) == 5
+    # records hold the seconds that each sample took, so an equal record is one that was not computed again
+    assert {key: after[key] for key in kept} == kept
