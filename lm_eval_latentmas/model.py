@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from lm_eval_latentmas import attention, harness
 from lm_eval_latentmas.agents import load_prompts
 from lm_eval_latentmas.batching import affordable_rows
 from lm_eval_latentmas.chain import Chain, Plan, Question
-from lm_eval_latentmas.config import is_known, split_arguments
+from lm_eval_latentmas.config import ChainSettings, is_known, split_arguments
 from lm_eval_latentmas.conversation import pack, unpack
 from lm_eval_latentmas.datasets import check_access
 from lm_eval_latentmas.embedded import embedded_model
@@ -47,19 +48,14 @@ class LatentMASLM(HFLM):
             arguments = embedded_model() | arguments
             pretrained = arguments.pop("pretrained")
         fields = _config_fields(pretrained, arguments)
-        self.settings, loading = split_arguments(arguments, HFLM, config_fields=fields)
-        self.prompts = load_prompts(self.settings.prompts)
-        self.compressor = compressor(self.settings.compressor, self.settings.relay)
+        settings, loading = split_arguments(arguments, HFLM, config_fields=fields)
         self._attention = _attention_name(loading)
         self._loading = {"pretrained": _named(pretrained), **loading}
-        self.seed = self.settings.seed if self.settings.seed is not None else torch.initial_seed()
-        self.claims = self._claims()
+        self._configure(settings)
         _check_request()
         # Opened once before the weights, so that a wrong folder costs seconds and not a model load.
         if self.settings.run_dir is not None:
             Journal(self.settings.run_dir, self.claims).close()
-        if self.settings.latent_steps == 0:
-            logger.warning("latent_steps=0: agents relay their prompts and think no latent step")
         attention.register()
         super().__init__(pretrained=pretrained, **loading)
         self._take_ranks()
@@ -69,6 +65,31 @@ class LatentMASLM(HFLM):
             self.model, self.tokenizer, template_arguments=self.chat_template_args
         )
         self.fingerprint = fingerprint(self.model, self.tokenizer)
+        self._open()
+
+    def with_settings(self, **arguments: Any) -> LatentMASLM:
+        """A model of other settings over the same weights; takes the package's own arguments alone."""
+        settings, loading = split_arguments(arguments, HFLM)
+        if loading:
+            raise ValueError(f"{', '.join(loading)}: changes how weights load; make a new model for that")
+        other = copy.copy(self)
+        other.batch_sizes = {}
+        other._configure(settings)
+        other._open()
+        return other
+
+    def _configure(self, settings: ChainSettings) -> None:
+        """Take settings over; raises ValueError for what is wrong in them."""
+        self.settings = settings
+        self.prompts = load_prompts(settings.prompts)
+        self.compressor = compressor(settings.compressor, settings.hand_off)
+        self.seed = settings.seed if settings.seed is not None else torch.initial_seed()
+        self.claims = self._claims()
+        if settings.latent_steps == 0:
+            logger.warning("latent_steps=0: agents relay their prompts and think no latent step")
+
+    def _open(self) -> None:
+        """Open the journal and make the chain, once the model is there."""
         self.launch = Launch(self.world_size)
         self.journal = Journal(self.launch.folder(self.settings.run_dir), self.claims)
         self.journal.claim("model", {"fingerprint": self.fingerprint, "max_length": self.max_length})

@@ -155,7 +155,7 @@ def test_any_tokenizer_runs_and_pads_never_matter(home, tmp_path, tokenizer):
 def test_results_carry_what_is_needed_to_repeat_the_run(home):
     config = evaluate(home, compressor="headwise", seed=3)["config"]["latentmas"]
     json.dumps(config)
-    assert config["chain"]["relay"]["kv_budget"] == 8
+    assert config["chain"]["hand_off"]["kv_budget"] == 8
     assert config["chain"]["seed"] == 3
     assert config["loading"]["pretrained"] == str(home / "model")
     assert config["prompt_set"]["agents"][0]["prompt"] == "Plan: {question}"
@@ -196,7 +196,7 @@ def test_a_run_directory_of_another_configuration_is_refused(home, tmp_path, mon
     run_dir = str(tmp_path / "run")
     evaluate(home, run_dir=run_dir, limit=1)
     monkeypatch.setattr(LatentMASLM, "_create_model", lambda *_, **__: pytest.fail("weights were loaded"))
-    with pytest.raises(ValueError, match=r"another configuration \(chain.relay.kv_budget was 8 and is 16\)"):
+    with pytest.raises(ValueError, match=r"another configuration \(chain.hand_off.kv_budget was 8 and is 16\)"):
         evaluate(home, run_dir=run_dir, kv_budget=16)
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -241,3 +241,23 @@ def test_sdpa_and_eager_agree(home):
 def test_any_name_of_folder_will_do(home, tmp_path):
     folder = saved_model(tmp_path / "no-family-in-this-name", llama_config(tie_word_embeddings=True))
     assert len(texts(evaluate(home, pretrained=folder, limit=1))) == 1
+
+
+def test_other_settings_over_the_same_weights_are_as_good_as_a_new_model(home):
+    first = LatentMASLM(**arguments(home, compressor="full"))
+    own = {name: value for name, value in arguments(home).items() if name in ("prompts", "latent_steps", "kv_budget")}
+    shared, new = first.with_settings(**own, compressor="h-obf"), LatentMASLM(**arguments(home, compressor="h-obf"))
+    assert shared.model is first.model
+    assert first.settings.compressor == "full"
+    assert shared.claims == new.claims
+    manager = TaskManager(include_path=str(home / "tasks"), include_defaults=False)
+    answers = [
+        texts(lm_eval.simple_evaluate(model=lm, tasks=["greedy"], task_manager=manager, bootstrap_iters=0))
+        for lm in (shared, new)
+    ]
+    assert answers[0] == answers[1]
+
+
+def test_other_settings_never_reload_weights(home):
+    with pytest.raises(ValueError, match="dtype: changes how weights load"):
+        LatentMASLM(**arguments(home)).with_settings(dtype="float16")
