@@ -40,7 +40,7 @@ def process_results(doc: dict[str, Any], results: list[Any]) -> dict[str, Any]:
         **truncated(responses),
         "samples": [_row(problem, each) for each in grades],
         "sandbox": sandbox.level,
-        "data": problem.digest,
+        "data": f"{problem.release} {problem.digest}",
     }
 
 
@@ -71,10 +71,11 @@ def sandbox_level(levels: Sequence[str]) -> str:
     return ", ".join(sorted(set(levels)))
 
 
-def data_version(digests: Sequence[str]) -> str:
-    """Aggregation of ``data``: how many problems, and a hash over all that their verdicts depend on."""
-    together = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
-    return f"{len(digests)} problems, sha256 {together}"
+def data_version(problems: Sequence[str]) -> str:
+    """Aggregation of ``data``: the release, how many problems, and a hash of all that their verdicts depend on."""
+    releases = sorted({problem.rpartition(" ")[0] for problem in problems})
+    together = hashlib.sha256("\n".join(sorted(problems)).encode()).hexdigest()
+    return f"{', '.join(releases)}, {len(problems)} problems, sha256 {together[:16]}"
 
 
 def _row(problem: Problem, each: Grade) -> dict[str, Any]:

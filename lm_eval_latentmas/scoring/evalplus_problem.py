@@ -54,6 +54,11 @@ class Problem:
         return cls(**row | restored, digest=digest)
 
     @property
+    def release(self) -> str:
+        """The release of which this is a row, by its layout and name; `digest` tells whether it was changed."""
+        return RELEASES[self.task_id.partition("/")[0]]
+
+    @property
     def dataset(self) -> Literal["humaneval", "mbpp"]:
         """EvalPlus's name of the benchmark."""
         return "mbpp" if self.task_id.startswith("Mbpp/") else "humaneval"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-CACHE_VARIABLE = "LM_EVAL_LATENTMAS_CACHE"
+CACHE_VARIABLE = "LATENTMAS_CACHE_DIR"
 
 
 def cache_folder() -> Path:
-    """``LM_EVAL_LATENTMAS_CACHE``, else this package's part of the user's cache folder."""
+    """``LATENTMAS_CACHE_DIR``, else this package's part of the user's cache folder."""
     if given := os.environ.get(CACHE_VARIABLE):
         return Path(given).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()

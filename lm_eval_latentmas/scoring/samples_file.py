@@ -16,7 +16,7 @@ from lm_eval_latentmas.scoring.folders import cache_folder
 
 logger = logging.getLogger(__name__)
 
-FOLDER_VARIABLE = "LM_EVAL_LATENTMAS_SAMPLES"
+FOLDER_VARIABLE = "LATENTMAS_SAMPLES_DIR"
 _folder: Path | None = None
 
 
@@ -29,7 +29,7 @@ def keep_samples_in(folder: str | os.PathLike[str] | None) -> None:
 def write_samples(rows: Sequence[Sequence[dict[str, Any]]]) -> str:
     """Aggregation of ``samples``: writes the rows of all problems to one file and returns its path.
 
-    The folder is ``LM_EVAL_LATENTMAS_SAMPLES``, else the run directory, else a new one in the cache folder.
+    The folder is ``LATENTMAS_SAMPLES_DIR``, else the run directory, else a new one in the cache folder.
     Raises OSError where it cannot be written.
     """
     lines = [row for several in rows for row in several]

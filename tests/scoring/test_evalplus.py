@@ -27,7 +27,7 @@ def sandbox():
 @pytest.fixture(autouse=True, scope="module")
 def kept_apart(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LM_EVAL_LATENTMAS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("LATENTMAS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("EVALPLUS_MAX_MEMORY_BYTES", "-1")  # of a fork of this process, which holds more than a program
         yield
 
@@ -163,7 +163,7 @@ def test_a_row_of_another_layout_is_named_with_the_expected_release():
 
 
 def test_reference_results_are_made_once(sandbox, monkeypatch, tmp_path):
-    monkeypatch.setenv("LM_EVAL_LATENTMAS_CACHE", str(tmp_path))
+    monkeypatch.setenv("LATENTMAS_CACHE_DIR", str(tmp_path))
     problem = Problem.from_doc(SHARED)
     first = expected(problem, sandbox)
     monkeypatch.setattr(Sandbox, "run_all", lambda *_: pytest.fail("ran again"))
@@ -172,14 +172,14 @@ def test_reference_results_are_made_once(sandbox, monkeypatch, tmp_path):
 
 
 def test_reference_results_of_other_data_are_made_anew(sandbox, monkeypatch, tmp_path):
-    monkeypatch.setenv("LM_EVAL_LATENTMAS_CACHE", str(tmp_path))
+    monkeypatch.setenv("LATENTMAS_CACHE_DIR", str(tmp_path))
     assert expected(Problem.from_doc(DOUBLED), sandbox)["base"].outputs == [[2, 10]]
     assert expected(Problem.from_doc(DOUBLED | {"base_input": [[[3]]]}), sandbox)["base"].outputs == [[6]]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 1, "base": {"outputs": [{"int": 1}]}}'])
 def test_kept_results_that_cannot_be_read_are_made_again(text, sandbox, monkeypatch, tmp_path):
-    monkeypatch.setenv("LM_EVAL_LATENTMAS_CACHE", str(tmp_path))
+    monkeypatch.setenv("LATENTMAS_CACHE_DIR", str(tmp_path))
     problem = Problem.from_doc(DOUBLED)
     first = expected(problem, sandbox)
     [kept] = [path for path in tmp_path.rglob("*.json") if problem.digest in path.name]
@@ -189,7 +189,7 @@ def test_kept_results_that_cannot_be_read_are_made_again(text, sandbox, monkeypa
 
 def test_a_cache_that_cannot_be_written_costs_time_only(sandbox, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LM_EVAL_LATENTMAS_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("LATENTMAS_CACHE_DIR", str(tmp_path / "file"))
     assert expected(Problem.from_doc(DOUBLED), sandbox)["base"].outputs == [[2, 10]]
 
 
@@ -282,7 +282,7 @@ def test_the_results_name_sandbox_and_data():
     found = [metrics(doc, "") for doc in (DOUBLED, MATCHES)]
     assert evalplus.sandbox_level([each["sandbox"] for each in found]) == Sandbox().level
     version = evalplus.data_version([each["data"] for each in found])
-    assert version.startswith("2 problems, sha256 ")
+    assert version.startswith("HumanEval+ v0.1.10, MBPP+ v0.2.0, 2 problems, sha256 ")
     assert version == evalplus.data_version([each["data"] for each in reversed(found)])
 
 

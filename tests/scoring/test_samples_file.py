@@ -18,8 +18,8 @@ ROWS = [
 
 @pytest.fixture(autouse=True)
 def nowhere_else(monkeypatch, tmp_path):
-    monkeypatch.setenv("LM_EVAL_LATENTMAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("LM_EVAL_LATENTMAS_SAMPLES", raising=False)
+    monkeypatch.setenv("LATENTMAS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("LATENTMAS_SAMPLES_DIR", raising=False)
     yield
     keep_samples_in(None)
 
@@ -35,7 +35,7 @@ def test_the_file_goes_where_it_was_asked_for(monkeypatch, tmp_path):
     assert Path(write_samples(ROWS)).is_relative_to(tmp_path / "cache" / "samples")
     keep_samples_in(tmp_path / "run")
     assert Path(write_samples(ROWS)) == tmp_path / "run" / "mbpp_samples.jsonl"
-    monkeypatch.setenv("LM_EVAL_LATENTMAS_SAMPLES", str(tmp_path / "asked"))
+    monkeypatch.setenv("LATENTMAS_SAMPLES_DIR", str(tmp_path / "asked"))
     assert Path(write_samples(ROWS)) == tmp_path / "asked" / "mbpp_samples.jsonl"
 
 

@@ -18,7 +18,7 @@ import pytest
 from lm_eval_latentmas.scoring.sandbox import Call, Execution, Limits, Sandbox, SandboxError, pool
 from lm_eval_latentmas.scoring.sandbox.pool import ISOLATION
 
-TIGHT = Limits(cpu_seconds=1.0, idle_seconds=0.5, memory_bytes=1 << 29, output_bytes=1 << 20)
+TIGHT = Limits(cpu_seconds=1.0, load_seconds=0.5, idle_seconds=0.5, memory_bytes=1 << 29, output_bytes=1 << 20)
 PACKAGES = Path(pool.__file__).parents[3]
 
 

@@ -19,7 +19,8 @@ class SandboxError(RuntimeError):
 class Limits:
     """What one call of a program may use.
 
-    cpu_seconds: of the whole process, start included.
+    cpu_seconds: of the whole process.
+    load_seconds: CPU seconds until the function is defined.
     idle_seconds: wall-clock time in which the process neither ran nor waited for a CPU or a disk, so that a loaded
         machine costs time only.
     memory_bytes: address space, 4 GiB as in EvalPlus.
@@ -30,6 +31,7 @@ class Limits:
     """
 
     cpu_seconds: float = 60.0
+    load_seconds: float = 10.0
     idle_seconds: float = 10.0
     memory_bytes: int = 4096 * MIB
     file_bytes: int = 16 * MIB

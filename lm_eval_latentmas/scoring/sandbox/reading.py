@@ -62,7 +62,7 @@ def _stopped(report: dict[str, Any], limits: Limits) -> tuple[Ending, str] | Non
         return "timeout", f"did nothing for {limits.idle_seconds:g} seconds"
     killed = report["signal"]
     if killed == signal.SIGPROF:
-        return "timeout", "one call used more CPU time than it may"
+        return "timeout", "one call, or the program's start, used more CPU time than it may"
     if killed == signal.SIGXCPU or (killed == signal.SIGKILL and report["cpu_seconds"] >= limits.cpu_seconds):
         return "timeout", f"used more than {limits.cpu_seconds:g} seconds of CPU time"
     if killed == signal.SIGKILL:

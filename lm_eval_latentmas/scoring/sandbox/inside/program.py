@@ -24,10 +24,11 @@ def run(request: dict[str, Any], results: int) -> None:
     collect = _COLLECT[request["collect"]]
     send = _Sender(results)
     try:
+        # the default action of the timer's SIGPROF ends the process even inside one long C call
+        _set_timer(signal.ITIMER_PROF, request["limits"]["load_seconds"])
         function = _load(request["program"], request["function"])
         for arguments, allowed in zip(inputs, cpu_seconds, strict=True):
             begun = time.process_time()
-            # the default action of SIGPROF ends the process even inside one long C call
             _set_timer(signal.ITIMER_PROF, allowed)
             output = collect(function(*arguments))
             _set_timer(signal.ITIMER_PROF, 0.0)
