@@ -64,12 +64,13 @@ def _attention(
     else:
         visible = _visible(attention_mask, width, key.shape[2], query.device)
         mask = visible if width == 1 or group == 1 else tiled(visible, group)
-    tracked = relay_cache is not None and relay_cache.mass is not None and width == 1
+    counted = None if relay_cache is None else relay_cache.counted_queries(width, query.device)
     weights = None
-    if written_out or tracked or softcap is not None or s_aux is not None:
+    if written_out or counted is not None or softcap is not None or s_aux is not None:
         weights = _weights(packed, key, mask, scale, softcap, s_aux, group, width)
-    if tracked:
-        relay_cache.add_mass(module.layer_idx, weights.sum(dim=2))
+    if counted is not None:
+        per_query = weights.unflatten(2, (group, width)) * counted[:, None, None, :, None]
+        relay_cache.add_mass(module.layer_idx, per_query.sum(dim=(2, 3)))
     if written_out or softcap is not None or s_aux is not None:
         out = weights.to(value.dtype) @ value
     else:

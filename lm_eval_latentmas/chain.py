@@ -16,7 +16,9 @@ from lm_eval_latentmas.decoding import Decoder, Job, Thought
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.records import Record
+from lm_eval_latentmas.relay import wire
 from lm_eval_latentmas.relay.compressor import Compressor
+from lm_eval_latentmas.relay_probe import split_upstream
 from lm_eval_latentmas.rollout import LatentSpace, NonFiniteState, prefill, think
 from lm_eval_latentmas.sampling import Draws, Generation, seed_of
 
@@ -42,9 +44,14 @@ class Question:
         return f"task {self.task}, document {self.doc_id}"
 
     @property
+    def document(self) -> tuple[object, ...]:
+        """The question without its repeat."""
+        return (self.task, self.system, self.text, self.prefix)
+
+    @property
     def identity(self) -> tuple[object, ...]:
         """What makes this sample itself, the same in any order, subset or shard: never the document's number."""
-        return (self.task, self.system, self.text, self.prefix, self.repeat)
+        return (*self.document, self.repeat)
 
     def seed(self, seed: int) -> int:
         """The seed of this question's draws."""
@@ -55,8 +62,9 @@ class Question:
 class Plan:
     """A question with every agent's prompt in tokens.
 
-    key: what the caller knows the sample by. clamped: new tokens were cut to the context. opened: the judger's prompt
-    ends inside a thought.
+    key: what the caller knows the sample by.
+    prompts: one per agent that runs; those of the thinking agents are another document's where relays are shuffled.
+    clamped: new tokens were cut to the context. opened: the judger's prompt ends inside a thought.
     """
 
     question: Question
@@ -100,11 +108,12 @@ class Chain:
         *,
         max_length: int,
         seed: int,
+        fingerprint: str = "",
         think_end_token: str | int | None = None,
         probe: Callable[..., None] | None = None,
     ) -> None:
         self.adapter, self.compressor, self.prompts, self.settings = adapter, compressor, prompts, settings
-        self.max_length, self.seed, self.probe = max_length, seed, probe
+        self.max_length, self.seed, self.fingerprint, self.probe = max_length, seed, fingerprint, probe
         self._space: LatentSpace | None = None
         self._strip_thought = think_end_token is not None
         opening, closing = adapter.thought
@@ -112,22 +121,28 @@ class Chain:
 
     # -- before anything runs -----------------------------------------------------------------------
 
-    def plan(self, question: Question, key: str = "") -> Plan:
+    def plans(self, questions: Sequence[Question], keys: Sequence[str] | None = None) -> list[Plan]:
+        """A plan per question; relays are shuffled among the questions given here."""
+        keys = keys or [""] * len(questions)
+        thought_about = self._partners(questions) if self.settings.relay == "shuffled" else questions
+        return [
+            self.plan(question, key, thinking_about=other)
+            for question, key, other in zip(questions, keys, thought_about, strict=True)
+        ]
+
+    def plan(self, question: Question, key: str = "", *, thinking_about: Question | None = None) -> Plan:
         """Render and count every prompt of a question.
 
         Raises ValueError with the numbers where the prompts and latent steps leave no room for an answer.
         """
-        texts = [
-            self.adapter.render(self.prompts.turns(agent, question.text, task=question.task, system=question.system))
-            for agent in self.prompts.agents
-        ]
-        texts[-1] += question.prefix
+        texts = self._texts(question, thinking_about or question)
         prompts = tuple(tuple(self.adapter.encode(text)) for text in texts)
         thinking = self.settings.latent_steps * (len(prompts) - 1)
         used = sum(map(len, prompts)) + thinking
         room = self.max_length - used
         if room < 1:
-            counts = ", ".join(f"{a.name} {len(p)}" for a, p in zip(self.prompts.agents, prompts, strict=True))
+            agents = self.prompts.agents[-len(prompts) :]
+            counts = ", ".join(f"{a.name} {len(p)}" for a, p in zip(agents, prompts, strict=True))
             raise ValueError(
                 f"{question}: prompts ({counts} tokens) and latent steps ({thinking}) need {used} positions, and "
                 f"the model has {self.max_length}; nothing is cut. Shorten the question or lower latent_steps"
@@ -137,22 +152,47 @@ class Chain:
         opened = texts[-1].rstrip().endswith(self._thought.open)
         return Plan(question, key, prompts, generation, wanted > room, opened)
 
+    def _texts(self, question: Question, thought_about: Question) -> list[str]:
+        """The rendered prompt of every agent that runs; a marked text is shown in parts to thinkers and judger."""
+        upstream, _ = split_upstream(thought_about.text)
+        _, asked = split_upstream(question.text)
+        thinkers = () if self.settings.relay == "none" else self.prompts.thinkers
+        shown = [(agent, upstream, thought_about) for agent in thinkers] + [(self.prompts.judger, asked, question)]
+        texts = [
+            self.adapter.render(self.prompts.turns(agent, text, task=question.task, system=source.system))
+            for agent, text, source in shown
+        ]
+        texts[-1] += question.prefix
+        return texts
+
+    def _partners(self, questions: Sequence[Question]) -> list[Question]:
+        """For every question another document of its task, by a cycle that seed and documents alone decide."""
+        partner: dict[tuple[object, ...], Question] = {}
+        for task in {question.task for question in questions}:
+            distinct = {q.document: q for q in questions if q.task == task}
+            cycle = sorted(distinct.values(), key=lambda q: seed_of(self.seed, "shuffled", *q.document))
+            if len(cycle) < 2:
+                raise ValueError(f"relay=shuffled: task {task} has one document here; it takes at least two")
+            partner |= {q.document: other for q, other in zip(cycle, cycle[1:] + cycle[:1], strict=True)}
+        return [partner[question.document] for question in questions]
+
     # -- the agents that think ----------------------------------------------------------------------
 
     @torch.inference_mode()
     def think(self, plans: Sequence[Plan]) -> list[Handed]:
         """Run the thinking agents over a batch; one relay per question, each of exactly its own size."""
-        if len(self.prompts.agents) == 1:
+        agents = len(plans[0].prompts) - 1
+        if agents == 0:
             return [Handed(plan, None, 0) for plan in plans]
         if self._space is None:
             self._space = LatentSpace.of(self.adapter, realign=self.settings.latent_realign)
         relay: Relay | None = None
-        spent = {"latent": 0.0, "compression": 0.0}
+        spent = {"latent": 0.0, "compression": 0.0} | ({"transport": 0.0} if self._by_wire else {})
         bytes_per_hop: list[list[int]] = []
         states_per_hop: list[list[float]] = []
-        for index in range(len(self.prompts.thinkers)):
-            relay = self._hand_off(plans, index, relay, spent)
-            bytes_per_hop.append([relay.message_bytes(row) for row in range(relay.rows)])
+        for index in range(agents):
+            relay, sizes = self._hand_off(plans, index, relay, spent)
+            bytes_per_hop.append(sizes)
             states_per_hop.append([relay.states(row) for row in range(relay.rows)])
         cursors = self._cursors(relay)
         return [
@@ -168,11 +208,14 @@ class Chain:
             for row, plan in enumerate(plans)
         ]
 
-    def _hand_off(self, plans: Sequence[Plan], index: int, relay: Relay | None, spent: dict[str, float]) -> Relay:
-        """One agent reads, thinks and compresses; returns the relay for the next."""
+    def _hand_off(
+        self, plans: Sequence[Plan], index: int, relay: Relay | None, spent: dict[str, float]
+    ) -> tuple[Relay, list[int]]:
+        """One agent reads, thinks and compresses; returns the relay for the next, and its bytes per question."""
         started = time.perf_counter()
         prompts = [plan.prompts[index] for plan in plans]
-        room = max(map(len, prompts)) + self.settings.latent_steps
+        following = [plan.prompts[index + 1] for plan in plans] if self.compressor.mass == "next" else None
+        room = max(map(len, prompts)) + self.settings.latent_steps + max(map(len, following or [()]))
         if relay is None:
             cache = LiveCache(self.adapter.layers, len(plans))
             cache.reserve(room)
@@ -186,19 +229,36 @@ class Chain:
         except NonFiniteState as error:
             raise error.at(f"{plans[error.row].question}, agent {self.prompts.agents[index].name}") from None
         logger.debug("%s: state norms per step %s", self.prompts.agents[index].name, norms.mean(dim=1).tolist())
-        self._wait()
-        thought = time.perf_counter()
+        if following is not None:
+            with cache.looking_ahead():  # an oracle: what the next agent's prompt would attend to
+                prefill(self.adapter, cache, following)
+        thought = self._now()
         relay = self.compressor(self._segment(cache, plans, prompts, relay))
-        self._wait()
+        compressed = self._now()
         spent["latent"] += thought - started
-        spent["compression"] += time.perf_counter() - thought
-        return relay
+        spent["compression"] += compressed - thought
+        if not self._by_wire:
+            return relay, [relay.message_bytes(row) for row in range(relay.rows)]
+        relay, sizes = self._sent(relay)
+        spent["transport"] += self._now() - compressed
+        return relay, sizes
+
+    def _sent(self, relay: Relay) -> tuple[Relay, list[int]]:
+        """A relay after its way through messages, one per question, and the messages' lengths."""
+        devices = [positions.device for positions in relay.positions]
+        messages = [wire.encode(relay.row(row), fingerprint=self.fingerprint) for row in range(relay.rows)]
+        received = [wire.decode(message, fingerprint=self.fingerprint, device=devices) for message in messages]
+        return Relay.join(received), [len(message) for message in messages]
+
+    @property
+    def _by_wire(self) -> bool:
+        return self.settings.transport == "wire"
 
     def _segment(
         self, cache: LiveCache, plans: Sequence[Plan], prompts: Sequence[Sequence[int]], relay: Relay | None
     ) -> Segment:
         lengths = [len(prompt) for prompt in prompts]
-        sink = self.settings.relay.sink_size
+        sink = self.settings.hand_off.sink_size
         return cache.segment(
             prompt=lengths,
             latent=self.settings.latent_steps,
@@ -211,10 +271,11 @@ class Chain:
         """Where the next agent's positions begin: after every token ever read, or after the states still held."""
         return relay.lengths if self.settings.positions == "compact" else relay.cursors
 
-    def _wait(self) -> None:
-        """Let a GPU finish before a phase is timed; three waits an agent, none within a phase."""
+    def _now(self) -> float:
+        """The time when everything before has run: a GPU is waited for between phases, never within one."""
         if self.adapter.device.type == "cuda":
             torch.cuda.synchronize(self.adapter.device)
+        return time.perf_counter()
 
     # -- the agent that speaks ----------------------------------------------------------------------
 

@@ -32,6 +32,10 @@ class ChainSettings:
     prompts: a YAML file in place of the package's prompt set.
     seed: of all draws; None takes torch's, which ``lm_eval --seed`` sets.
     run_dir: folder where finished samples are kept, so that a run can be resumed.
+    relay: what the judger gets: its ``own`` relay; ``none`` (a control: it starts fresh and nobody thinks); or
+        ``shuffled`` (a control: the relay of another document of the task, chosen by the seed).
+    transport: ``memory``, or ``wire``: every hop is written as a message and read back.
+    diagnostics: write the operators' diagnostics of every hop to the run directory.
     """
 
     compressor: str = "h-obf"
@@ -41,12 +45,20 @@ class ChainSettings:
     prompts: str | None = None
     seed: int | None = None
     run_dir: str | None = None
-    relay: RelaySettings = field(default_factory=RelaySettings)
+    relay: str = "own"
+    transport: str = "memory"
+    diagnostics: bool = False
+    hand_off: RelaySettings = field(default_factory=RelaySettings)
 
     def __post_init__(self) -> None:
         count("latent_steps", self.latent_steps, least=0)
         choice("positions", self.positions, ("timeline", "compact"))
         choice("latent_realign", self.latent_realign, (True, False))
+        choice("relay", self.relay, ("own", "none", "shuffled"))
+        choice("transport", self.transport, ("memory", "wire"))
+        choice("diagnostics", self.diagnostics, (True, False))
+        if self.diagnostics and self.run_dir is None:
+            raise ValueError("diagnostics=True: they are written to a run directory; give run_dir=FOLDER")
         if self.seed is not None:
             count("seed", self.seed, least=0)
 
@@ -58,7 +70,7 @@ class ChainSettings:
 
 def own_arguments() -> dict[str, Any]:
     """The package's own arguments and their defaults, relay settings included."""
-    own = {f.name: f.default for f in fields(ChainSettings) if f.name != "relay"}
+    own = {f.name: f.default for f in fields(ChainSettings) if f.name != "hand_off"}
     return own | {f.name: f.default for f in fields(RelaySettings)}
 
 
@@ -85,10 +97,10 @@ def split_arguments(
             raise ValueError(f"unknown key in model_args: {nearest(name, {*own, *theirs})}")
     mine = {name: number(value) for name, value in given.items() if name in own}
     relay_names = {f.name for f in fields(RelaySettings)}
-    relay = RelaySettings(**{name: value for name, value in mine.items() if name in relay_names})
+    hand_off = RelaySettings(**{name: value for name, value in mine.items() if name in relay_names})
     chain = {name: value for name, value in mine.items() if name not in relay_names}
-    for name in ("compressor", "prompts", "run_dir"):
-        if chain.get(name) is not None:
+    for name in ("compressor", "prompts", "run_dir", "relay"):  # text, also where it reads as a number or None
+        if name in chain and given[name] is not None:
             chain[name] = str(given[name])
-    settings = ChainSettings(**chain, relay=relay)
+    settings = ChainSettings(**chain, hand_off=hand_off)
     return settings, {name: value for name, value in given.items() if name not in own}

@@ -36,6 +36,8 @@ class LiveCache(Cache):
         self._held_holes: list[Tensor] | None = None
         self._reserved = 0
         self._width = 0
+        self._real: list[int] = []
+        self._every_query = False
         self._on_device: dict[tuple, Tensor] = {}
 
     @property
@@ -67,12 +69,29 @@ class LiveCache(Cache):
         self.mass = [None] * len(self.keys)
 
     @contextmanager
+    def looking_ahead(self) -> Iterator[None]:
+        """Around passes whose queries' attention mass is wanted and whose states are not: they are forgotten after."""
+        before = list(self.lengths), list(self.cursors)
+        self.track_mass()
+        self._every_query = True
+        yield
+        self._every_query = False
+        self.lengths, self.cursors = before
+
+    def counted_queries(self, width: int, device: torch.device) -> Tensor | None:
+        """Which of a pass's queries add to the mass: (rows, width) of 0 and 1; None where the pass is not counted."""
+        if self.mass is None or (width > 1 and not self._every_query):
+            return None
+        real = torch.tensor(self._real, device=device)[:, None]
+        return self._cached("counted", device, lambda: (torch.arange(width, device=device) < real).float())
+
+    @contextmanager
     def writing(self, new: Sequence[int], width: int, device: torch.device) -> Iterator[Tensor]:
         """Around one forward pass over ``width`` tokens a row, ``new[b]`` of them real.
 
         Yields their positions, (rows, width). Afterwards the real ones count as states.
         """
-        self._width, self._on_device = width, {}
+        self._width, self._real, self._on_device = width, list(new), {}
         offsets = torch.arange(width, device=device)
         yield torch.tensor(self.cursors, device=device)[:, None] + offsets
         self.lengths = [length + count for length, count in zip(self.lengths, new, strict=True)]
@@ -223,7 +242,7 @@ class LiveCache(Cache):
         return Segment(
             keys=tuple(keys[:, :, :end] for keys in self.keys),
             values=tuple(values[:, :, :end] for values in self.values),
-            mass=None if self.mass is None else tuple(mass[:, :, :end] for mass in self.mass),
+            mass=None if self.mass is None else tuple(self._mass(index, end) for index in range(len(self.keys))),
             history=tuple(self.history),
             prompt=tuple(prompt),
             latent=tuple([latent] * self.rows),
@@ -233,6 +252,14 @@ class LiveCache(Cache):
             holes=holes,
             **fields,
         )
+
+    def _mass(self, layer_idx: int, end: int) -> Tensor:
+        """A layer's mass over all slots; zeros where no query was counted (``latent_steps=0``)."""
+        held = self.mass[layer_idx]
+        if held is None:
+            rows, heads = self.keys[layer_idx].shape[:2]
+            return torch.zeros((rows, heads, end), device=self.keys[layer_idx].device)
+        return held[:, :, :end]
 
     # -- what transformers asks of any cache --------------------------------------------------------
 

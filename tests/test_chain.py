@@ -41,8 +41,8 @@ def prompts(tmp_path):
 
 def chain(adapter, prompts, spec="full", *, max_length=4096, seed=7, **settings):
     relay = {k: settings.pop(k) for k in ("kv_budget", "sink_size", "pca_rank", "svd") if k in settings}
-    settings = ChainSettings(compressor=spec, relay=RelaySettings(**relay), **({"latent_steps": 4} | settings))
-    return Chain(adapter, compressor(spec, settings.relay), prompts, settings, max_length=max_length, seed=seed)
+    settings = ChainSettings(compressor=spec, hand_off=RelaySettings(**relay), **({"latent_steps": 4} | settings))
+    return Chain(adapter, compressor(spec, settings.hand_off), prompts, settings, max_length=max_length, seed=seed)
 
 
 def questions(**generation):
@@ -161,3 +161,100 @@ def test_a_non_finite_state_names_task_document_agent_and_step(prompts):
     made = chain(broken, prompts)
     with pytest.raises(RuntimeError, match="task demo, document 0, agent planner: non-finite state at step 0"):
         made.think([made.plan(questions()[0])])
+
+
+@torch.no_grad()
+def test_the_lossless_relay_also_goes_through_messages(adapter, prompts):
+    made = chain(adapter, prompts, latent_steps=0, transport="wire")
+    plans = [made.plan(question) for question in questions()]
+    for plan, left in zip(plans, made.think(plans), strict=True):
+        cache = LiveCache.from_relay(left.relay, [left.cursor], reserve=len(plan.prompts[-1]))
+        logits = adapter.logits(prefill(adapter, cache, [plan.prompts[-1]]))[0]
+        tokens = torch.tensor([[token for prompt in plan.prompts for token in prompt]])
+        torch.testing.assert_close(logits, adapter.model(tokens).logits[0, -1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("spec", ["full", "h-obf", "layerwise+obf+int8", "full+int4", "layerwise+merge"])
+def test_texts_and_bytes_are_the_same_through_messages(adapter, prompts, spec):
+    def run(transport):
+        made = chain(adapter, prompts, spec, kv_budget=8, transport=transport)
+        return {
+            plan.question.doc_id: (record.text, record.relay_bytes)
+            for plan, record in made.answer(made.plans(questions()), 3)
+        }
+
+    assert run("wire") == run("memory")
+
+
+def test_no_relay_is_the_judger_alone(adapter, prompts):
+    made = chain(adapter, prompts, relay="none")
+    plans = made.plans(questions())
+    assert [len(plan.prompts) for plan in plans] == [1] * 4
+    records = {plan.question.doc_id: record for plan, record in made.answer(plans, 2)}
+    for plan in plans:
+        expected = tiny_model(attention="sdpa").generate(
+            torch.tensor([plan.prompts[0]]), max_new_tokens=12, do_sample=False, eos_token_id=sorted(adapter.eos_ids)
+        )[0, len(plan.prompts[0]) :]
+        record = records[plan.question.doc_id]
+        assert record.text == adapter.tokenizer.decode(expected, skip_special_tokens=True)
+        assert (record.prompt_tokens, record.latent_passes, record.relay_bytes) == (0, 0, ())
+
+
+def test_shuffled_relays_come_from_another_document(adapter, prompts):
+    made, own = chain(adapter, prompts, relay="shuffled"), chain(adapter, prompts)
+    plans, own_plans = made.plans(questions()), own.plans(questions())
+    assert [plan.prompts[-1] for plan in plans] == [plan.prompts[-1] for plan in own_plans]
+    sources = {plan.prompts[:-1]: index for index, plan in enumerate(own_plans)}
+    taken = [sources[plan.prompts[:-1]] for plan in plans]
+    assert sorted(taken) == [0, 1, 2, 3]
+    assert all(source != index for index, source in enumerate(taken))
+    reversed_plans = made.plans(questions()[::-1])
+    assert [plan.prompts for plan in reversed_plans[::-1]] == [plan.prompts for plan in plans]
+    with pytest.raises(ValueError, match="it takes at least two"):
+        made.plans(questions()[:1])
+
+
+def test_a_marked_text_is_shown_in_parts(adapter, prompts):
+    from lm_eval_latentmas.relay_probe import UPSTREAM_MARK
+
+    made = chain(adapter, prompts)
+    question = Question("probe", 0, 0, f"The door is red.{UPSTREAM_MARK}Which colour?", Generation())
+    *thinkers, judger = [adapter.tokenizer.decode(prompt) for prompt in made.plan(question).prompts]
+    assert all("The door is red." in text and "Which colour?" not in text for text in thinkers)
+    assert "Which colour?" in judger
+    assert "The door is red." not in judger
+
+
+@torch.no_grad()
+def test_the_oracle_mass_is_the_next_prompts_attention(adapter, prompts):
+    made = chain(adapter, prompts, "oracle", kv_budget=8)
+    seen = []
+    compress = made.compressor
+
+    class Spy:
+        mass = compress.mass
+
+        def __call__(self, segment):
+            seen.append(segment)
+            return compress(segment)
+
+    made.compressor = Spy()
+    plans = made.plans(questions())[:2]
+    made.think(plans)
+    eager = tiny_model(attention="eager")
+    fed = made._space
+    for row, plan in enumerate(plans):
+        first, second = plan.prompts[:2]
+        cache = LiveCache(adapter.layers, 1)
+        hidden = prefill(adapter, cache, [first])
+        vectors = []
+        for _ in range(4):
+            vectors.append(fed.to_input(hidden))
+            with cache.writing([1], 1, adapter.device) as positions:
+                hidden = adapter.forward(vectors[-1][:, None], positions, cache)[:, -1]
+        embeds = torch.cat([adapter.embed(torch.tensor(first)), *vectors, adapter.embed(torch.tensor(second))])
+        weights = eager.model(inputs_embeds=embeds[None], output_attentions=True).attentions
+        held = len(first) + 4
+        for layer, layer_weights in enumerate(weights):
+            expected = layer_weights[0, :, held:, :held].reshape(2, 2, -1, held).sum(dim=(1, 2))
+            torch.testing.assert_close(seen[0].mass[layer][row, :, :held], expected, atol=1e-4, rtol=1e-4)
