@@ -121,14 +121,9 @@ class Chain:
 
     # -- before anything runs -----------------------------------------------------------------------
 
-    def plans(self, questions: Sequence[Question], keys: Sequence[str] | None = None) -> list[Plan]:
-        """A plan per question; relays are shuffled among the questions given here."""
-        keys = keys or [""] * len(questions)
-        thought_about = self._partners(questions) if self.settings.relay == "shuffled" else questions
-        return [
-            self.plan(question, key, thinking_about=other)
-            for question, key, other in zip(questions, keys, thought_about, strict=True)
-        ]
+    def thought_about(self, questions: Sequence[Question]) -> list[Question]:
+        """For every question the one that its thinking agents are shown: itself, or its partner in a shuffle."""
+        return self._partners(questions) if self.settings.relay == "shuffled" else list(questions)
 
     def plan(self, question: Question, key: str = "", *, thinking_about: Question | None = None) -> Plan:
         """Render and count every prompt of a question.

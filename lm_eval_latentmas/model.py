@@ -100,6 +100,7 @@ class LatentMASLM(HFLM):
             self.settings,
             max_length=self.max_length,
             seed=self.seed,
+            fingerprint=self.fingerprint,
             think_end_token=self.think_end_token,
         )
 
@@ -122,6 +123,8 @@ class LatentMASLM(HFLM):
         accelerator = getattr(self, "accelerator", None)
         if accelerator is not None and accelerator.num_processes > 1:
             self._rank, self._world_size = accelerator.process_index, accelerator.num_processes
+        if self._world_size > 1 and self.settings.relay == "shuffled":
+            raise ValueError("relay=shuffled: each process knows its own documents alone; run it in one process")
 
     def _claims(self) -> dict[str, Any]:
         """Everything that changes output and is known before weights load."""
@@ -143,13 +146,14 @@ class LatentMASLM(HFLM):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Answer requests through the chain; finished samples of the run directory are not computed again."""
         questions = _questions(requests, self.max_gen_toks)
-        keys = [self._key(question) for question in questions]
+        others = self.chain.thought_about(questions)
+        keys = [self._key(question, other) for question, other in zip(questions, others, strict=True)]
         self.journal.ask(
             self.launch.id, ((key, question.doc_id) for key, question in zip(keys, questions, strict=True))
         )
         known = self.journal.get(set(keys)) if self.settings.run_dir is not None else {}
-        todo = {key: question for key, question in zip(keys, questions, strict=True) if key not in known}
-        plans = [self.chain.plan(question, key) for key, question in todo.items()]
+        todo = {key: pair for key, *pair in zip(keys, questions, others, strict=True) if key not in known}
+        plans = [self.chain.plan(question, key, thinking_about=other) for key, (question, other) in todo.items()]
         plans.sort(key=lambda plan: -(plan.thinker_tokens + plan.generation.max_gen_toks))
         _warn_clamped(plans)
         with Progress(len(plans), done=len(known), quiet=disable_tqdm or self.rank != 0) as progress:
@@ -159,8 +163,10 @@ class LatentMASLM(HFLM):
                 progress.step()
         return [self._response(known[key], request) for key, request in zip(keys, requests, strict=True)]
 
-    def _key(self, question: Question) -> str:
-        return key_of(self.claims, self.fingerprint, self.max_length, question.identity, question.generation)
+    def _key(self, question: Question, thought_about: Question) -> str:
+        """What a sample is kept under: everything that changes its text."""
+        parts = (question.identity, question.generation, thought_about.document)
+        return key_of(self.claims, self.fingerprint, self.max_length, parts)
 
     def _rows(self, plans: Sequence[Plan]) -> int:
         """Rows that run side by side: as asked for, or as many as memory holds with all agents' histories."""

@@ -180,7 +180,7 @@ def test_texts_and_bytes_are_the_same_through_messages(adapter, prompts, spec):
         made = chain(adapter, prompts, spec, kv_budget=8, transport=transport)
         return {
             plan.question.doc_id: (record.text, record.relay_bytes)
-            for plan, record in made.answer(made.plans(questions()), 3)
+            for plan, record in made.answer([made.plan(question) for question in questions()], 3)
         }
 
     assert run("wire") == run("memory")
@@ -188,7 +188,7 @@ def test_texts_and_bytes_are_the_same_through_messages(adapter, prompts, spec):
 
 def test_no_relay_is_the_judger_alone(adapter, prompts):
     made = chain(adapter, prompts, relay="none")
-    plans = made.plans(questions())
+    plans = [made.plan(question) for question in questions()]
     assert [len(plan.prompts) for plan in plans] == [1] * 4
     records = {plan.question.doc_id: record for plan, record in made.answer(plans, 2)}
     for plan in plans:
@@ -201,17 +201,17 @@ def test_no_relay_is_the_judger_alone(adapter, prompts):
 
 
 def test_shuffled_relays_come_from_another_document(adapter, prompts):
-    made, own = chain(adapter, prompts, relay="shuffled"), chain(adapter, prompts)
-    plans, own_plans = made.plans(questions()), own.plans(questions())
-    assert [plan.prompts[-1] for plan in plans] == [plan.prompts[-1] for plan in own_plans]
-    sources = {plan.prompts[:-1]: index for index, plan in enumerate(own_plans)}
-    taken = [sources[plan.prompts[:-1]] for plan in plans]
-    assert sorted(taken) == [0, 1, 2, 3]
-    assert all(source != index for index, source in enumerate(taken))
-    reversed_plans = made.plans(questions()[::-1])
-    assert [plan.prompts for plan in reversed_plans[::-1]] == [plan.prompts for plan in plans]
+    made, asked = chain(adapter, prompts, relay="shuffled"), questions()
+    partners = made.thought_about(asked)
+    assert sorted(partner.doc_id for partner in partners) == [0, 1, 2, 3]
+    assert all(partner.doc_id != question.doc_id for partner, question in zip(partners, asked, strict=True))
+    assert made.thought_about(asked[::-1])[::-1] == partners
+    plan, own = made.plan(asked[0], thinking_about=partners[0]), made.plan(asked[0])
+    assert plan.prompts[-1] == own.prompts[-1]
+    assert plan.prompts[:-1] == made.plan(partners[0]).prompts[:-1] != own.prompts[:-1]
+    assert chain(adapter, prompts).thought_about(asked) == asked
     with pytest.raises(ValueError, match="it takes at least two"):
-        made.plans(questions()[:1])
+        made.thought_about(asked[:1])
 
 
 def test_a_marked_text_is_shown_in_parts(adapter, prompts):
@@ -239,7 +239,7 @@ def test_the_oracle_mass_is_the_next_prompts_attention(adapter, prompts):
             return compress(segment)
 
     made.compressor = Spy()
-    plans = made.plans(questions())[:2]
+    plans = [made.plan(question) for question in questions()][:2]
     made.think(plans)
     eager = tiny_model(attention="eager")
     fed = made._space

@@ -261,3 +261,13 @@ def test_other_settings_over_the_same_weights_are_as_good_as_a_new_model(home):
 def test_other_settings_never_reload_weights(home):
     with pytest.raises(ValueError, match="dtype: changes how weights load"):
         LatentMASLM(**arguments(home)).with_settings(dtype="float16")
+
+
+def test_shuffled_relays_are_resumed_with_the_same_partners(home, tmp_path, monkeypatch):
+    run_dir = str(tmp_path / "run")
+    first = texts(evaluate(home, relay="shuffled", run_dir=run_dir))
+    assert first != texts(evaluate(home))
+    monkeypatch.setattr("lm_eval_latentmas.chain.Chain.answer", lambda *_, **__: iter(()))
+    assert texts(evaluate(home, relay="shuffled", run_dir=run_dir)) == first
+    with pytest.raises(KeyError):  # other documents, other partners: the finished samples do not fit
+        evaluate(home, relay="shuffled", run_dir=run_dir, limit=2)
