@@ -18,7 +18,8 @@ COMMANDS = {
     "compressors": ("lm_eval_latentmas.listing", "list presets and the stages of compositions"),
     "doctor": ("lm_eval_latentmas.doctor", "check this machine, and say what to do"),
     "tasks": ("lm_eval_latentmas.listing", "list this package's tasks and groups"),
-    "compare": ("lm_eval_latentmas.report.commands.compare", "say which compressor is better, and how surely"),
+    "compare": ("lm_eval_latentmas.grid.compare", "say which compressor is better, and how surely"),
+    "sweep": ("lm_eval_latentmas.grid.sweep", "run an argument over a list of values"),
     "report": ("lm_eval_latentmas.report.commands.report", "make tables, pictures and a page of finished results"),
     "score": ("lm_eval_latentmas.scoring.command", "grade saved answers again, without a model"),
 }

@@ -99,18 +99,16 @@ def _names(firsts: list[Run]) -> list[str]:
 
 def _head(run: Run, all_runs: list[Run]) -> str:
     parts = [run.arguments.get("compressor") or run.arguments.get("pretrained") or run.arguments["model"]]
-    for key, told_by in (("model", _model), ("pretrained", _weights)):
-        if len({told_by(other) for other in all_runs}) > 1:
+    for key, told_by in (("model", ("model",)), ("pretrained", ("pretrained", "weights"))):
+        # one model has many paths, and one path may be loaded in many ways: both must differ
+        if all(len({_told(other, name) for other in all_runs}) > 1 for name in told_by):
             parts.append(run.arguments.get(key))
     return " ".join(dict.fromkeys(_short(str(part)) for part in parts if part))
 
 
-def _model(run: Run) -> str:
-    return str(run.arguments.get("model"))
-
-
-def _weights(run: Run) -> str:
-    return str(run.setting.get("weights", run.arguments.get("pretrained")))
+def _told(run: Run, name: str) -> str:
+    """An argument, or for ``weights`` what tells them apart: their fingerprint, else the model's name."""
+    return str(run.setting.get(name, run.arguments.get("pretrained" if name == "weights" else name)))
 
 
 def _short(name: str) -> str:

@@ -152,9 +152,12 @@ def _own_setting(own: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(chain: dict[str, Any]) -> dict[str, Any]:
-    """The chain's settings with the relay's among them; ``composition`` is what the compressor's name stands for."""
-    named = {name: value for name, value in chain.items() if name not in ("relay", "compressor")}
-    return named | (chain.get("relay") or {}) | {"composition": chain.get("compressor")}
+    """The chain's settings, groups of them included; ``composition`` is what the compressor's name stands for."""
+    named: dict[str, Any] = {"composition": chain.get("compressor")}
+    for name, value in chain.items():
+        if name != "compressor":
+            named |= value if isinstance(value, dict) else {name: value}
+    return named
 
 
 def _pretrained(own: dict[str, Any], given: dict[str, Any]) -> Any:

@@ -81,7 +81,7 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
             settings = {"kv_budget": 32, "pca_rank": None} | arguments
             relay = {name: settings.pop(name) for name in ("kv_budget", "pca_rank")}
             config["latentmas"] = {
-                "chain": {"compressor": "full", "latent_steps": 40} | settings | {"relay": relay, "seed": seed},
+                "chain": {"compressor": "full", "latent_steps": 40} | settings | {"hand_off": relay, "seed": seed},
                 "loading": {"pretrained": "/models/tiny", "batch_size": "4"},
                 "model": {"fingerprint": "0123", "max_length": 2048},
                 "samples": columns,

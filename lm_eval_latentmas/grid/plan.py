@@ -1,0 +1,140 @@
+"""A grid as data: from a YAML file or the command line to the list of runs it stands for."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lm_eval_latentmas.naming import nearest
+from lm_eval_latentmas.relay.settings import number
+
+_MOST_OF_A_NAME = 60
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid: the arguments of one arm, and a seed."""
+
+    arguments: dict[str, Any]
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """``h-obf kv_budget=8, seed 4``."""
+        return f"{_named(self.arguments)}, seed {self.seed}"
+
+    @property
+    def folder(self) -> str:
+        """A folder name for the run, equal for equal runs and for no others."""
+        text = _named(self.arguments)
+        readable = re.sub(r"[^\w.+=-]+", "_", text)[:_MOST_OF_A_NAME]
+        digest = "" if readable == text.replace(" ", "_") else "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+        return f"{readable}{digest}/seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Arms times seeds, over the same tasks; every other setting is shared.
+
+    arms: arguments of the model, each over ``model_args``. results: the folder where they go. data_dir: local data.
+    Everything else means what it means in lm-eval.
+    """
+
+    arms: tuple[dict[str, Any], ...]
+    tasks: tuple[str, ...]
+    results: Path = Path("results")
+    seeds: tuple[int, ...] = (0,)
+    model_args: dict[str, Any] = field(default_factory=dict)
+    limit: float | None = None
+    batch_size: int | str = 1
+    max_batch_size: int | None = None
+    device: str | None = None
+    gen_kwargs: dict[str, Any] | None = None
+    apply_chat_template: bool = False
+    include_path: str | None = None
+    data_dir: str | None = None
+    confirm_run_unsafe_code: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("arms", "tasks", "seeds"):
+            values = getattr(self, name)
+            if not values:
+                raise ValueError(f"a grid needs {name}")
+            if repeated := [v for i, v in enumerate(values) if v in values[:i]]:
+                raise ValueError(f"a grid holds {repeated[0]!r} twice among its {name}; leave one out")
+        if wrong := [seed for seed in self.seeds if not isinstance(seed, int)]:
+            raise ValueError(f"seeds: {wrong[0]!r} is no whole number")
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every run, an arm's seeds after each other."""
+        return [Cell(arm, seed) for arm in self.arms for seed in self.seeds]
+
+
+def expand(entries: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Arms from entries whose lists multiply: ``{compressor: [a, b], kv_budget: [8, 16]}`` stands for four arms."""
+    arms = []
+    for entry in entries:
+        choices = [value if isinstance(value, list) else [value] for value in entry.values()]
+        arms += [dict(zip(entry, chosen, strict=True)) for chosen in itertools.product(*choices)]
+    return tuple(arms)
+
+
+def read_grid(path: str | Path, **overrides: Any) -> Grid:
+    """A grid from a YAML file with the fields of `Grid`; ``overrides`` that are not None take their place.
+
+    Raises:
+        ValueError: naming file and field, where it is no YAML, or a field is missing, unknown or of the wrong kind.
+    """
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: can't be read ({' '.join(str(error).split())})") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path}: a grid is a mapping with the fields {', '.join(_FIELDS)}")
+    given = data | {name: value for name, value in overrides.items() if value is not None}
+    for name in given:
+        if name not in _FIELDS:
+            raise ValueError(f"{path}: unknown field {nearest(name, _FIELDS)}")
+    arms = given.get("arms")
+    if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms):
+        raise ValueError(f"{path}: 'arms' is a list of mappings, such as [{{compressor: [full, h-obf]}}]")
+    if "tasks" not in given:
+        raise ValueError(f"{path}: lacks 'tasks'")
+    lists = {name: _listed(given[name]) for name in ("tasks", "seeds") if name in given}
+    return Grid(**(given | lists | {"arms": expand(arms), "results": Path(given.get("results", Grid.results))}))
+
+
+def swept(arguments: Sequence[str]) -> dict[str, list[Any]]:
+    """``["kv_budget=8,16", "pca_rank=2,4"]`` as lists by argument.
+
+    Raises:
+        ValueError: one that is not ``NAME=VALUE,VALUE``.
+    """
+    found: dict[str, list[Any]] = {}
+    for argument in arguments:
+        name, equals, values = argument.partition("=")
+        if not equals or not values:
+            raise ValueError(f"'{argument}' names no values; write it as kv_budget=8,16,32")
+        found[name.strip()] = [number(value) for value in values.split(",")]
+    return found
+
+
+_FIELDS = [f.name for f in fields(Grid)]
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _named(arguments: Mapping[str, Any]) -> str:
+    rest = [f"{name}={value}" for name, value in arguments.items() if name != "compressor"]
+    head = [str(arguments["compressor"])] if "compressor" in arguments else []
+    return " ".join(head + rest) or "default"
