@@ -1,8 +1,9 @@
 """Reads what a run wrote about its compression: per agent, layer and head, and which prompt tokens were kept.
 
-A run directory holds ``diagnostics*.parquet`` with one row per document, agent, layer and head: task, doc_id, agent,
-layer, head, the measures of method section 4, and kept_positions (indices into that agent's prompt). Where the prompt's
-tokens are told, they are in ``prompts*.parquet``: task, doc_id, agent, tokens (texts).
+A run directory holds ``diagnostics*.parquet`` with one row per document, agent, region, layer and head: task, doc_id,
+agent, region, layer, head, the measures of method section 4 in lower case, and kept (positions). Where the prompts are
+told, they are in ``prompts*.parquet``: task, doc_id, agent, start (position of the first token), tokens (texts). Only
+the region ``prompt`` is read.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from .reading import UnreadableFile
 from .tables import Column, Row, Table
 
 MEASURES = {
-    "PCR": "projected share of the dropped values' norm",
-    "RCR": "residual share of the dropped values' norm",
-    "PC": "cosine of the dropped mean and its projection",
-    "REVR": "residual variance in the injected directions",
-    "DR": "demand: dropped over kept attention",
-    "IVN": "norm of what is injected",
+    "pcr": "projected share of the dropped values' norm",
+    "rcr": "residual share of the dropped values' norm",
+    "pc": "cosine of the dropped mean and its projection",
+    "revr": "residual variance in the injected directions",
+    "dr": "demand: dropped over kept attention",
+    "ivn": "norm of what is injected",
 }
 _REQUIRED = ("task", "doc_id", "agent", "layer", "head")
 Prompt = tuple[str, int, str]
@@ -34,11 +35,12 @@ Prompt = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """One arm's rows by column, and the tokens of prompts by (task, document, agent)."""
+    """One arm's rows by column, and by (task, document, agent) a prompt's tokens and the position of the first."""
 
     arm: str
     columns: Mapping[str, Sequence[Any]]
     tokens: Mapping[Prompt, Sequence[str]] = field(default_factory=dict)
+    starts: Mapping[Prompt, int] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> dict[Prompt, list[int]]:
@@ -68,7 +70,9 @@ def read_diagnostics(places: Iterable[str | Path], arms: Sequence[Arm]) -> list[
     for path in sorted(paths):
         by_arm.setdefault(names.get(path.parent, path.parent.name), []).append(path)
     return [
-        Diagnostics(arm, _joined([_columns(path, _REQUIRED) for path in found]), _tokens({p.parent for p in found}))
+        Diagnostics(
+            arm, _of_prompts([_columns(path, _REQUIRED) for path in found]), *_prompts({p.parent for p in found})
+        )
         for arm, found in by_arm.items()
     ]
 
@@ -87,17 +91,19 @@ def kept_share(diagnostics: Diagnostics, prompt: Prompt, length: int) -> np.ndar
     """Which share of a layer's heads kept each token of one prompt: (layers, length)."""
     columns, rows = diagnostics.columns, diagnostics.rows.get(prompt, [])
     layers = sorted({columns["layer"][row] for row in rows})
+    start = diagnostics.starts.get(prompt, 0)
     share, heads = np.zeros((len(layers), length)), np.zeros(len(layers))
     for row in rows:
         layer = layers.index(columns["layer"][row])
         heads[layer] += 1
-        share[layer, [p for p in columns["kept_positions"][row] or [] if p < length]] += 1
+        kept = np.asarray(columns["kept"][row] or [], dtype=int) - start
+        share[layer, kept[(kept >= 0) & (kept < length)]] += 1
     return share / np.maximum(heads, 1)[:, None]
 
 
 def prompts_with_selection(diagnostics: Diagnostics) -> list[Prompt]:
     """Prompts whose kept positions and tokens are both known, in the order of the file."""
-    if "kept_positions" not in diagnostics.columns:
+    if "kept" not in diagnostics.columns:
         return []
     return [prompt for prompt in diagnostics.rows if prompt in diagnostics.tokens]
 
@@ -110,8 +116,8 @@ def layer_table(diagnostics: Sequence[Diagnostics]) -> Table | None:
         means = {m: dict(zip(*layer_means(held, m)[:2], strict=True)) for m in held.measures}
         for layer in sorted({layer for by_layer in means.values() for layer in by_layer}):
             rows.append(Row((held.arm, float(layer), *(_float(means.get(m, {}).get(layer)) for m in measures))))
-    columns = (Column("arm"), Column("layer", 0), *(Column(measure, 4) for measure in measures))
-    note = "Means over documents, agents and heads. " + "; ".join(f"{m}: {MEASURES[m]}" for m in measures) + "."
+    columns = (Column("arm"), Column("layer", 0), *(Column(measure.upper(), 4) for measure in measures))
+    note = "Means over documents, agents and heads. " + "; ".join(f"{m.upper()}: {MEASURES[m]}" for m in measures) + "."
     return Table("diagnostics", "Diagnostics by layer", columns, tuple(rows), note) if rows else None
 
 
@@ -130,18 +136,25 @@ def _columns(path: Path, required: Sequence[str]) -> dict[str, list]:
     return columns
 
 
-def _joined(parts: list[dict[str, list]]) -> dict[str, list]:
+def _of_prompts(parts: list[dict[str, list]]) -> dict[str, list]:
+    """The rows of several files that are about prompts, in the columns that all files have."""
     shared = [name for name in parts[0] if all(name in part for part in parts)]
-    return {name: [value for part in parts for value in part[name]] for name in shared}
+    joined = {name: [value for part in parts for value in part[name]] for name in shared}
+    if "region" not in joined:
+        return joined
+    kept = [index for index, region in enumerate(joined["region"]) if region == "prompt"]
+    return {name: [values[index] for index in kept] for name, values in joined.items()}
 
 
-def _tokens(folders: Iterable[Path]) -> dict[Prompt, list[str]]:
-    found: dict[Prompt, list[str]] = {}
+def _prompts(folders: Iterable[Path]) -> tuple[dict[Prompt, list[str]], dict[Prompt, int]]:
+    tokens: dict[Prompt, list[str]] = {}
+    starts: dict[Prompt, int] = {}
     for path in (path for folder in folders for path in sorted(folder.glob("prompts*.parquet"))):
-        columns = _columns(path, ("task", "doc_id", "agent", "tokens"))
-        names = zip(columns["task"], columns["doc_id"], columns["agent"], strict=True)
-        found.update(zip(names, columns["tokens"], strict=True))
-    return found
+        columns = _columns(path, ("task", "doc_id", "agent", "start", "tokens"))
+        names = list(zip(columns["task"], columns["doc_id"], columns["agent"], strict=True))
+        tokens.update(zip(names, columns["tokens"], strict=True))
+        starts.update(zip(names, columns["start"], strict=True))
+    return tokens, starts
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

@@ -28,13 +28,15 @@ from lm_eval_latentmas.report.sample_data import sample_data
 
 TOKENS = ["Read", " the", " $", "\n", "12", " jars"]
 PROMPT = ("sums", 0, "planner")
+START = 30  # position of the prompt's first token
 
 
 def rows(kept: dict[tuple[int, int], list[int]]) -> dict[str, list[Any]]:
     """Two heads in each of two layers; PCR is the layer's number plus a tenth of the head's."""
     found = [{"task": "sums", "doc_id": 0, "agent": "planner", "layer": layer, "head": head} for layer, head in kept]
     for row, positions in zip(found, kept.values(), strict=True):
-        row |= {"PCR": row["layer"] + row["head"] / 10, "IVN": None, "kept_positions": positions}
+        row |= {"region": "prompt", "pcr": row["layer"] + row["head"] / 10, "ivn": None}
+        row["kept"] = [position + START for position in positions]
     return {name: [row[name] for row in found] for name in found[0]}
 
 
@@ -47,8 +49,11 @@ def findings(write_run: Callable[..., Path], tmp_path: Path) -> Findings:
     for compressor, positions in kept.items():
         run_dir = tmp_path / "runs" / compressor
         run_dir.mkdir(parents=True)
-        parquet.write_table(pa.table(rows(positions)), run_dir / "diagnostics-0.parquet")
-        tokens = {"task": ["sums"], "doc_id": [0], "agent": ["planner"], "tokens": [TOKENS]}
+        table = pa.table(rows(positions))
+        history = table.slice(0, 1).to_pylist()[0] | {"region": "history", "pcr": 99.0, "kept": [0]}
+        table = pa.concat_tables([table, pa.Table.from_pylist([history], schema=table.schema)])
+        parquet.write_table(table, run_dir / "diagnostics-0.parquet")
+        tokens = {"task": ["sums"], "doc_id": [0], "agent": ["planner"], "start": [START], "tokens": [TOKENS]}
         parquet.write_table(pa.table(tokens), run_dir / "prompts-0.parquet")
         last = write_run({"sums": [1, 0]}, compressor=compressor, run_dir=str(run_dir))
     return read_findings([last.parent])
@@ -59,12 +64,12 @@ def test_an_arm_is_told_by_its_run_directory(findings: Findings) -> None:
 
 
 def test_means_by_layer_leave_missing_numbers_out(findings: Findings) -> None:
-    layers, means, low, high = layer_means(findings.diagnostics[0], "PCR")
+    layers, means, low, high = layer_means(findings.diagnostics[0], "pcr")
     np.testing.assert_allclose(layers, [0, 1])
     np.testing.assert_allclose(means, [0.05, 1.05])
     assert (low < means).all()
     assert (means < high).all()
-    assert len(layer_means(findings.diagnostics[0], "IVN")[0]) == 0
+    assert len(layer_means(findings.diagnostics[0], "ivn")[0]) == 0
     table = layer_table(findings.diagnostics)
     assert table.rows[0].cells == ("headwise", 0.0, pytest.approx(0.05), None)
 
