@@ -12,6 +12,7 @@ from .findings import Findings
 from .paper import backbone_of, backbones, published_cost_table, published_rows, published_sign_table
 from .pictures import costs, diagnostics, scores
 from .pictures.canvas import Picture
+from .probe import probe_tables
 from .score_tables import comparison_table, health_table, main_table, seed_table, sign_table
 from .sweeps import sweep_table, swept_arguments
 from .tables import Table
@@ -31,6 +32,7 @@ def tables_of(findings: Findings, *, paper: bool = False) -> list[Table]:
     if has_costs(arms):
         tables += [cost_table(arms, reference, tasks), length_table(arms, tasks), score_cost_table(arms, tasks)]
     tables += [published_cost_table(), published_sign_table()] if paper else []
+    tables += probe_tables(arms, tasks)
     if findings.fidelity:
         differences = {c.arm: c.difference.estimate for c in findings.comparisons if c.difference is not None}
         tables.append(fidelity_table(summarise_fidelity(findings.fidelity), differences))

@@ -25,6 +25,7 @@ class Sample:
     """One document as one run answered it.
 
     key: the document's hash and, for documents that occur more than once, which of them it is.
+    fact: in the relay probe, the type of the fact asked for and the sentences that follow it.
     score: None when the metric gave no number (NaN, or parts of a score that only exists for the whole set).
     """
 
@@ -38,6 +39,7 @@ class Sample:
     responses: tuple[str, ...]
     filtered: str
     score: float | None
+    fact: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,7 @@ def _sample(row: dict[str, Any], metric: str, occurrence: int) -> Sample:
         responses=_responses(row["resps"], prompts),
         filtered=_filtered(row.get("filtered_resps")),
         score=_number(row.get(metric)),
+        fact=(doc["fact_type"], doc["distance"]) if {"fact_type", "distance"} <= doc.keys() else None,
     )
 
 

@@ -18,6 +18,7 @@ from lm_eval_latentmas.report.analyses import (
 from lm_eval_latentmas.report.arms import Arm, find_arm, gather_arms
 from lm_eval_latentmas.report.comparison import compare_arms
 from lm_eval_latentmas.report.costs import arm_cost, cost_table, has_costs, length_table
+from lm_eval_latentmas.report.probe import probe_tables
 from lm_eval_latentmas.report.reading import find_results
 from lm_eval_latentmas.report.runs import load_runs
 from lm_eval_latentmas.report.score_tables import comparison_table, health_table, main_table, seed_table, sign_table
@@ -91,6 +92,25 @@ def test_costs_in_the_columns_of_the_paper(paper_like: list[Arm]) -> None:
     lengths = by_name(length_table(paper_like, TASKS))["sums"]
     assert lengths["L"] == pytest.approx(599)
     assert lengths["rho % gen"] == pytest.approx(100 * sum(100 / (500 + 2 * d) for d in range(100)) / 100)
+
+
+def test_the_relay_probe_is_told_by_type_and_distance(write_run: Callable[..., Path]) -> None:
+    def fact(row: dict) -> dict:
+        doc = {"question": row["doc"]["question"], "fact_type": ["colour", "number"][row["doc_id"] % 2]}
+        return row | {"doc": doc | {"distance": row["doc_id"]}}
+
+    write_run({"probe": [1] * 9}, compressor="full", edit=fact)
+    last = write_run({"probe": [1, 0, 1, 0, 1, 0, 0, 0, 0]}, compressor="gen", edit=fact)
+    table = probe_tables(arms_in(last.parent), ["probe"])[0]
+    row = by_name(table)["gen"]
+    assert row["all"] == pytest.approx(100 / 3)
+    assert (row["colour"], row["number"]) == (pytest.approx(60.0), 0.0)
+    assert (row["late"], row["middle"], row["early"]) == (pytest.approx(200 / 3), pytest.approx(100 / 3), 0.0)
+    assert "9 documents" in table.note
+
+
+def test_other_tasks_have_no_probe_table(write_run: Callable[..., Path]) -> None:
+    assert probe_tables(arms_in(write_run({"sums": [1, 0]})), ["sums"]) == []
 
 
 def test_other_models_costs_are_unknown_not_zero(dummy_folder: Path) -> None:
