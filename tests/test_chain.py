@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from lm_eval_latentmas.model_adapters import ModelAdapter
 from tiny import byte_tokenizer, tiny_model
 
 from lm_eval_latentmas.agents import load_prompts
 from lm_eval_latentmas.chain import Chain, Question
 from lm_eval_latentmas.config import ChainSettings
 from lm_eval_latentmas.live import LiveCache
+from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.relay.presets import compressor
 from lm_eval_latentmas.relay.settings import RelaySettings
 from lm_eval_latentmas.rollout import prefill

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from lm_eval_latentmas.model_adapters import ModelAdapter
 from tiny import byte_tokenizer, tiny_model
 
 from lm_eval_latentmas.decoding import Decoder, Job, Thought
+from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.sampling import Draws, Generation
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [40, 41, 42], [99, 98, 97, 96, 95], [17, 18], [70, 71, 72, 73, 74, 75]]

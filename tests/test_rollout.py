@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from lm_eval_latentmas.model_adapters import ModelAdapter
 from tiny import byte_tokenizer, tiny_model
 
 from lm_eval_latentmas.live import LiveCache
+from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.rollout import LatentSpace, NonFiniteState, prefill, step, think
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [40, 41, 42], [99, 98, 97, 96, 95]]
