@@ -14,6 +14,7 @@ from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
 from lm_eval_latentmas import datasets
+from lm_eval_latentmas.agents import load_prompts
 from lm_eval_latentmas.autoload import task_folder
 from lm_eval_latentmas.benchmarks import BENCHMARKS
 from lm_eval_latentmas.records import Record, Response
@@ -211,3 +212,14 @@ def test_task_files_carry_the_harness_s_own_keys_and_our_prefix():
         text = Path(FOLDER, name).read_text("utf-8")
         assert set(yaml.safe_load(text)) <= known
         assert not re.search(r"prompt|agent", text)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_judger_is_asked_for_the_form_that_is_graded(manager, name):
+    prompts = load_prompts()
+    assert prompts.answer_style(f"latentmas_{name}") == BENCHMARKS[name].form
+    if BENCHMARKS[name].form == "choice":
+        task = manager.load(f"latentmas_{name}")["tasks"][f"latentmas_{name}"]
+        turns = prompts.turns(prompts.agents[-1], task.doc_to_text(task.eval_docs[0]), task=f"latentmas_{name}")
+        letters = task.eval_docs[0]["letters"]
+        assert f"{', '.join(letters[:-1])} or {letters[-1]}" in turns[-1]["content"]
