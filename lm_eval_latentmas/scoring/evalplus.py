@@ -9,6 +9,7 @@ from math import comb
 from typing import Any
 
 from lm_eval_latentmas.scoring.answers import extract_code, why_none
+from lm_eval_latentmas.scoring.consent import missing_for_code
 from lm_eval_latentmas.scoring.evalplus_grade import Grade, grade
 from lm_eval_latentmas.scoring.evalplus_problem import Problem
 from lm_eval_latentmas.scoring.prelude import complete
@@ -26,8 +27,10 @@ def process_results(doc: dict[str, Any], results: list[Any]) -> dict[str, Any]:
     there are unbiased ``pass@10``, ``pass@100`` and ``pass@n``, too, as far as n allows. ``no_answer`` and
     ``truncated`` are shares of the responses. ``samples``, ``sandbox`` and ``data`` are not numbers: the task's YAML
     aggregates them by `write_samples`, `sandbox_level` and `data_version`.
-    Raises SandboxError when the machinery fails: an answer is never scored for that.
+    Raises ImportError without EvalPlus, and SandboxError when the machinery fails: no answer is scored for that.
     """
+    if missing := missing_for_code(confirmed=True):
+        raise ImportError(f"answers to code tasks cannot be graded. Missing: {'; '.join(missing)}")
     responses = responses_of(results)
     problem = Problem.from_doc(doc)
     sandbox = shared_sandbox()

@@ -116,6 +116,7 @@ def _accepts(problem: Problem, arguments: Any, output: Any, wanted: Any, atol: f
     from evalplus.eval._special_oracle import _poly
 
     if problem.dataset == "humaneval" and problem.entry_point == "find_zero":
+        # EvalPlus 0.3.1 does not count these results after it has accepted them, and so fails every program
         return bool(abs(_poly(*arguments, output)) <= atol), atol
     equal = _equal(problem, arguments, output, wanted, atol)
     if atol == 0 and is_floats(wanted):

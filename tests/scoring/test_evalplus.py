@@ -12,7 +12,7 @@ from evalplus.eval import untrusted_check
 from evalplus_rows import DOUBLED, MATCHES, POLYNOMIAL, PROGRAMS, ROOT, SHARED, row
 
 from lm_eval_latentmas.records import Record, Response
-from lm_eval_latentmas.scoring import evalplus, evalplus_expected
+from lm_eval_latentmas.scoring import consent, evalplus, evalplus_expected
 from lm_eval_latentmas.scoring.evalplus_expected import expected
 from lm_eval_latentmas.scoring.evalplus_grade import SUITES, grade
 from lm_eval_latentmas.scoring.evalplus_problem import Problem
@@ -284,6 +284,12 @@ def test_the_results_name_sandbox_and_data():
     version = evalplus.data_version([each["data"] for each in found])
     assert version.startswith("HumanEval+ v0.1.10, MBPP+ v0.2.0, 2 problems, sha256 ")
     assert version == evalplus.data_version([each["data"] for each in reversed(found)])
+
+
+def test_without_evalplus_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(consent, "find_spec", lambda name: None if name == "evalplus" else object())
+    with pytest.raises(ImportError, match=r"lm-eval-latentmas\[code\]"):
+        metrics(DOUBLED, "")
 
 
 def test_no_environment_variable_is_needed_beside_consent(monkeypatch):

@@ -17,6 +17,9 @@ from typing import Any
 UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 
 _SMALL = 1 << 53
+_DERIVED = "+"  # behind the name of a base: the value is of a class derived from it
+_SCALAR = "np"  # before the type of a NumPy scalar
+_ARRAYS = "biufcU"  # kinds of arrays that are sent: numbers and text
 _SAME = frozenset((str, bool, float, type(None)))
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _BASES = (int, float, complex, str, bytes, *_CONTAINERS, dict)
@@ -58,9 +61,9 @@ def encode(value: Any, iterate: bool = False) -> Any:
         return array
     for base in _BASES:
         if isinstance(value, base):
-            return {base.__name__: _content(base, value)} | ({} if kind is base else {"derived": True})
+            return {base.__name__ + ("" if kind is base else _DERIVED): _content(base, value)}
     if isinstance(value, (KeysView, ItemsView)):
-        return {"frozenset": _each(value), "derived": True}
+        return {f"frozenset{_DERIVED}": _each(value)}
     if iterate and hasattr(kind, "__iter__"):
         return {"iterated": kind.__name__, "items": _each(value)}
     return {"opaque": f"{kind.__module__}.{kind.__qualname__}"}
@@ -103,10 +106,14 @@ def _parts(value: Decimal | Fraction | range) -> Any:
 def _array(value: Any) -> dict[str, Any] | None:
     """A NumPy scalar or array of numbers or text; None for anything else. NumPy is never imported for this."""
     numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)) or value.dtype.kind not in "biufcU":
+    if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
         return None
-    flat = _each(numpy.asarray(value).ravel().tolist())
-    return {"numpy": value.dtype.str, "shape": None if isinstance(value, numpy.generic) else value.shape, "flat": flat}
+    dtype = value.dtype
+    if dtype.kind not in _ARRAYS or dtype.char in "gG":  # long floats have no form of Python's own
+        return None
+    if isinstance(value, numpy.generic):
+        return {_SCALAR + dtype.str: encode(value.item())}
+    return {"array": dtype.str, "shape": value.shape, "flat": _each(numpy.asarray(value).ravel().tolist())}
 
 
 def decode(data: Any) -> Any:
@@ -122,22 +129,23 @@ def decode(data: Any) -> Any:
         return Opaque(str(data["opaque"]))
     if "iterated" in data:
         return Iterated(str(data["iterated"]), decode(data["items"]))
-    if "numpy" in data:
-        return _decode_array(data)
-    name = next(iter(data), "nothing")
-    value = _DECODERS[name](data[name])
-    return _DERIVED[name](value) if data.get("derived") else value
+    if "array" in data:
+        return _decode_array(data["array"], data["flat"]).reshape(data["shape"])
+    (name,) = data
+    if name.startswith(_SCALAR):
+        return _decode_array(name.removeprefix(_SCALAR), [data[name]])[0]
+    value = _DECODERS[name.removesuffix(_DERIVED)](data[name])
+    return _DERIVED_CLASSES[name.removesuffix(_DERIVED)](value) if name.endswith(_DERIVED) else value
 
 
-def _decode_array(data: dict[str, Any]) -> Any:
+def _decode_array(dtype: str, flat: list[Any]) -> Any:
     import numpy
 
-    dtype = numpy.dtype(data["numpy"])
-    if dtype.kind not in "biufcU":
+    kind = numpy.dtype(dtype).kind
+    if kind not in _ARRAYS:
         raise ValueError(f"array of {dtype}")
     # the width of a text array is left to NumPy, because a width that was sent could ask for any amount of memory
-    array = numpy.array(decode(data["flat"]), dtype=None if dtype.kind == "U" else dtype)
-    return array[0] if data["shape"] is None else array.reshape(data["shape"])
+    return numpy.array(decode(flat), dtype=None if kind == "U" else dtype)
 
 
 _DECODERS = {
@@ -153,4 +161,4 @@ _DECODERS = {
 } | {base.__name__: lambda content, base=base: base(decode(content)) for base in _CONTAINERS}
 
 #: A class of its own for every base, so that a derived value is equal to a plain one but not of its type.
-_DERIVED = {base.__name__: type(f"Derived{base.__name__.title()}", (base,), {}) for base in _BASES}
+_DERIVED_CLASSES = {base.__name__: type(f"Derived{base.__name__.title()}", (base,), {}) for base in _BASES}
