@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from lm_eval_latentmas.scoring import choice_rules, number_rules
 from lm_eval_latentmas.scoring.choices import Options, read_choice
-from lm_eval_latentmas.scoring.markup import after_thoughts, last_box, plain
+from lm_eval_latentmas.scoring.markup import after_thoughts, last_box, plain, thought_is_open
 from lm_eval_latentmas.scoring.numbers import read_number
 from lm_eval_latentmas.scoring.programs import find_program
 
@@ -81,7 +81,7 @@ def why_none(response: str) -> str:
     if not response.strip():
         return "the response is empty"
     if not spoken.strip():
-        return "nothing follows the thought" if len(spoken) or "</" in response else "the thought never closes"
+        return "the thought never closes" if thought_is_open(response) else "nothing follows the thought"
     box = last_box(spoken)
     return f"the box cannot be read: {box.strip()[:80]}" if box is not None else "no rule found an answer"
 

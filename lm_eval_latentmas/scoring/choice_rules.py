@@ -13,9 +13,10 @@ from lm_eval_latentmas.scoring.choices import Options, phrase, read_choice
 Found = tuple[str | None, str]
 _NOTHING: Found = (None, "")
 
-# A capital, a bracketed letter, or a lone lower-case one before punctuation: "a" before a word is an article.
+# A capital, a bracketed letter, or a lone lower-case one before punctuation. "A" before another word is an article,
+# unless that word gives a reason; so is "a".
 _LETTER = r"""(?:[(\["']+(?P<in>[A-Za-z])[)\]"']+
-    |(?P<big>[A-Z])(?![\w'-])(?!\s+(?!because\b)[a-z]{4,}\s+(?:of|in|to|that|from)\b)
+    |(?P<big>[A-Z])(?![\w'-])(?<![AI](?=\s+(?!(?:because|since|as|is|and|or|but|with|due|for|which)\b)[a-z]))
     |(?P<small>[a-z])(?=\s*(?:[.,;!)\n]|$)))"""
 _ONE_OF_TWO = r"(?!\s*(?:/|,|\bor\b|\band\b|&)\s*(?:option\s+)?[(\[]?[A-Z][)\]]?\s*(?:[.,;)!\n]|$))(?!\s*\?)"
 _QUALITY = r"(?:correct|right|best|most\s+\w+|appropriate|likely|true|the\s+(?:\w+\s+){0,2}(?:answer|choice|option))\b"
@@ -25,10 +26,11 @@ def _pattern(before: str, after: str = "") -> re.Pattern[str]:
     return re.compile(before + _LETTER + _ONE_OF_TWO + after, re.VERBOSE | re.MULTILINE)
 
 
-_ANSWER = r"(?i:\b(?:answer|choice|option|conclusion)\b[^.\n?!]{0,60}?(?:\bis\b|\bbe\b|[:=]|[ ]*\n))[\s:]*"
+_WORDS_BETWEEN = r"(?:(?!choices|options)[^.\n?!]){0,60}?"  # "Answer choices:" lists them
+_ANSWER = rf"(?i:\b(?:answer|choice|option|conclusion)\b{_WORDS_BETWEEN}(?:\bis\b|\bbe\b|[:=]|[ ]*\n))[\s:]*"
 _STATEMENTS = (
     _pattern(_ANSWER + r"(?i:(?:therefore|thus|clearly|option|choice|letter)[\s:,]+)*"),
-    _pattern(r"^[ \t]*\#{2,4}\s*"),
+    _pattern(r"^[ \t]*\#{2,4}\s*", r"(?=\s*(?:[.,:)]|$))"),
     _pattern(
         r"(?i:\b(?:choose|pick|select|go(?:ing)?\s+with|think|believe)\s+(?:it\s+is\s+|it's\s+)?(?:(?:option|choice|answer)\s+)?)"
     ),
@@ -107,11 +109,14 @@ _REJECTED = re.compile(r"\b(?:not|isn't|neither|nor|wrong|incorrect|false|except
 def _named(text: str, question: Options) -> set[str]:
     """The options that a text names and does not reject; none where it rejects something that cannot be told."""
     words = phrase(text)
-    for own in question.phrases:
-        if own:
-            rejected = rf"\b(?:not|nor|rather than|instead of)\s+(?:the\s+|an?\s+)?{re.escape(own)}(?!\w)"
-            words = re.sub(rejected, " ", words)
-    return set() if _REJECTED.search(words) else question.named(words)
+    longest_first = sorted(filter(None, question.phrases), key=len, reverse=True)
+    for own in longest_first:
+        rejected = rf"\b(?:not|nor|rather than|instead of)\s+(?:the\s+|an?\s+)?{re.escape(own)}(?!\w)"
+        words = re.sub(rejected, " ", words)
+    rest = words
+    for own in longest_first:  # an option may have a "not" of its own
+        rest = rest.replace(own, " ")
+    return set() if _REJECTED.search(rest) else question.named(words)
 
 
 def _option_text(text: str, question: Options) -> Found:

@@ -16,11 +16,19 @@ def after_thoughts(text: str) -> str:
     A model that thinks tries numbers and letters that it drops later, so nothing inside a thought is graded. A thought
     that never closes has no answer behind it: the text ends where it opens.
     """
+    start, end = _said(text)
+    return text[start:end]
+
+
+def thought_is_open(text: str) -> bool:
+    """Whether a thought opens that never closes."""
+    return _said(text)[1] < len(text)
+
+
+def _said(text: str) -> tuple[int, int]:
     tags = list(_TAG.finditer(text))
-    closing = [tag.end() for tag in tags if any(tag.group("close", "close2", "close3"))]
-    start = closing[-1] if closing else 0
-    opening = next((tag.start() for tag in tags if tag.start() >= start), len(text))
-    return text[start:opening]
+    start = max((tag.end() for tag in tags if any(tag.group("close", "close2", "close3"))), default=0)
+    return start, next((tag.start() for tag in tags if tag.start() >= start), len(text))
 
 
 # an escaped brace is a printed character and takes no part in the nesting

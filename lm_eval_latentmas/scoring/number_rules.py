@@ -26,9 +26,7 @@ def _stated_numbers(text: str) -> Iterator[tuple[Fraction | None, str]]:
     """The number right behind the last statement; in ``is 5 + 7 = 12`` the result, not the first term."""
     for stated in reversed(list(_STATED.finditer(text))):
         number = NUMBER.match(text, stated.end())
-        if stated[0].lstrip().startswith("####") and number and re.match(r"[.)]\s+\w", text[number.end() :]):
-            continue  # a numbered heading
-        if number is None or _WORDED_CALCULATION.match(text, number.end()):
+        if number is None or _numbers_a_list(text, number) or _WORDED_CALCULATION.match(text, number.end()):
             continue
         chain = _CALCULATION.match(text, number.end())
         result = chain and NUMBER.match(text, chain.end())

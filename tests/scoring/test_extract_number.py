@@ -127,6 +127,9 @@ STATED = [
     ("The answer is 10% of 200, so 20", 20),
     ("The answer is the sum of 3 and 4, which is 7", 7),
     ("#### 3. Add up\nThat makes 9", 9),
+    ("Answer:\n1. Add 3 and 4.\n2. That makes 7", 7),
+    ("Final Answer\n42. I am sure.", 42),
+    ("It was on 1/2/2024, so 9 days before", 9),
 ]
 ELSE = [
     ("She makes **$18** every day at the market.", 18),
@@ -184,6 +187,8 @@ NOTHING = [
     ("I cannot say.", "no rule"),
     ("<think>It is 42, so \\boxed{42}", "never closes"),
     ("<think>42</think>", "nothing follows"),
+    ("[THINK]42[/THINK]", "nothing follows"),
+    ("<think>1</think><think>42", "never closes"),
     ("5 < 6 \\boxed{?}", "box"),
     ("Put it in \\boxed{}", "no rule"),
 ]
