@@ -74,6 +74,8 @@ _WRAPPER = re.compile(
 )
 _NUMERIC = r"-?[\d.,]+"
 _FRACTION = re.compile(rf"(\d?)\\[dtc]?frac\s*(?:\{{\s*({_NUMERIC})\s*\}}|(\d))\s*(?:\{{\s*({_NUMERIC})\s*\}}|(\d))")
+# a group that starts with 0 is no number of its own, so the spaces separate thousands
+_SPACED = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})*? 0\d\d(?: \d{3})*(?!\d)")
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -104,6 +106,7 @@ def plain(text: str) -> str:
         text = re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
+    text = _SPACED.sub(lambda groups: groups[0].replace(" ", ""), text)
     for _ in range(4):  # wrappers nest a few deep at most
         text = _WRAPPER.sub(r"\1", text)
     # a digit in front makes it a mixed number
