@@ -20,6 +20,7 @@ COMMANDS = {
     "tasks": ("lm_eval_latentmas.listing", "list this package's tasks and groups"),
     "compare": ("lm_eval_latentmas.grid.compare", "say which compressor is better, and how surely"),
     "sweep": ("lm_eval_latentmas.grid.sweep", "run an argument over a list of values"),
+    "fidelity": ("lm_eval_latentmas.grid.fidelity_command", "measure how close each compressor stays to full"),
     "report": ("lm_eval_latentmas.report.commands.report", "make tables, pictures and a page of finished results"),
     "score": ("lm_eval_latentmas.scoring.command", "grade saved answers again, without a model"),
 }

@@ -26,14 +26,19 @@ class Cell:
     seed: int
 
     @property
+    def arm(self) -> str:
+        """``h-obf kv_budget=8``."""
+        return _named(self.arguments)
+
+    @property
     def name(self) -> str:
         """``h-obf kv_budget=8, seed 4``."""
-        return f"{_named(self.arguments)}, seed {self.seed}"
+        return f"{self.arm}, seed {self.seed}"
 
     @property
     def folder(self) -> str:
         """A folder name for the run, equal for equal runs and for no others."""
-        text = _named(self.arguments)
+        text = self.arm
         readable = re.sub(r"[^\w.+=-]+", "_", text)[:_MOST_OF_A_NAME]
         digest = "" if readable == text.replace(" ", "_") else "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
         return f"{readable}{digest}/seed{self.seed}"
@@ -76,6 +81,14 @@ class Grid:
     def cells(self) -> list[Cell]:
         """Every run, an arm's seeds after each other."""
         return [Cell(arm, seed) for arm in self.arms for seed in self.seeds]
+
+    def folder(self, cell: Cell) -> Path:
+        """Where a cell's results go."""
+        return self.results / cell.folder
+
+    def arguments(self, cell: Cell) -> dict[str, Any]:
+        """All arguments of the model in a cell; each cell keeps its finished samples in a folder of its own."""
+        return self.model_args | cell.arguments | {"seed": cell.seed, "run_dir": str(self.folder(cell) / "run")}
 
 
 def expand(entries: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -13,15 +12,12 @@ from typing import Any
 
 from lm_eval import simple_evaluate
 from lm_eval.loggers import EvaluationTracker
-from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
-from lm_eval_latentmas.config import is_known, own_arguments, split_arguments
 from lm_eval_latentmas.datasets import check_access
 from lm_eval_latentmas.grid.plan import Cell, Grid
+from lm_eval_latentmas.grid.weights import Weights, check_arguments
 from lm_eval_latentmas.model import LatentMASLM
-from lm_eval_latentmas.naming import nearest
-from lm_eval_latentmas.relay.presets import compressor
 from lm_eval_latentmas.report.reading import UnreadableFile, find_results, read_samples
 from lm_eval_latentmas.scoring.consent import check_consent
 
@@ -33,16 +29,16 @@ class ResultsNotWritten(RuntimeError):
     """lm-eval evaluated a cell, but its files are not there or not whole."""
 
 
-def run_grid(grid: Grid, say: Callable[[str], None] = logger.info) -> None:
+def run_grid(grid: Grid, say: Callable[[str], None] = logger.info, weights: Weights | None = None) -> None:
     """Run every cell that has no results yet; each is resumable at sample level through a run directory of its own.
 
-    say: is told each run that starts, and about how long the rest will take.
+    say: is told each run that starts, and about how long the rest will take. weights: loaded ones to use.
 
     Raises:
         ValueError: a wrong setting, missing data or missing consent, before any model loads.
         ResultsNotWritten: a cell's files could not be written.
     """
-    _check_arguments(grid)
+    check_arguments(grid)
     check_consent(grid.tasks, grid.confirm_run_unsafe_code)
     check_access(grid.tasks, grid.data_dir)
     cells = grid.cells
@@ -50,34 +46,16 @@ def run_grid(grid: Grid, say: Callable[[str], None] = logger.info) -> None:
     if len(todo) < len(cells):
         say(f"{len(cells) - len(todo)} of {len(cells)} runs are finished already")
     tasks = TaskManager(include_path=grid.include_path, metadata={"data_dir": grid.data_dir} if grid.data_dir else {})
-    loaded: LatentMASLM | None = None
-    loading: dict[str, Any] = {}
+    weights = weights or Weights(grid)
     started = time.monotonic()
     for index, cell in enumerate(todo):
         say(f"run {len(cells) - len(todo) + index + 1} of {len(cells)}: {cell.name}{_left(started, index, len(todo))}")
-        own, others = _split(_arguments(grid, cell))
-        if loaded is not None and others != loading:
-            # the old weights go before the new ones come
-            loaded = None
-            gc.collect()
-        loaded = _load(grid, own, others) if loaded is None else loaded.with_settings(**own)
-        loading = others
-        _evaluate(grid, cell, loaded, tasks)
-
-
-def _check_arguments(grid: Grid) -> None:
-    """Refuse a wrong argument of any cell now, and not when its turn comes."""
-    for cell in grid.cells:
-        for name in cell.arguments:
-            if not is_known(name, HFLM):
-                raise ValueError(f"{cell.name}: unknown argument {nearest(name, own_arguments())}")
-        settings, _ = split_arguments(_split(_arguments(grid, cell))[0], HFLM)
-        compressor(settings.compressor, settings.hand_off)
+        _evaluate(grid, cell, weights.under(cell), tasks)
 
 
 def is_finished(grid: Grid, cell: Cell) -> bool:
     """Whether the cell's folder holds whole results of the same arguments, tasks and limit."""
-    folder = _folder(grid, cell)
+    folder = grid.folder(cell)
     try:
         files, _ = find_results([folder])
     except UnreadableFile:
@@ -88,37 +66,18 @@ def is_finished(grid: Grid, cell: Cell) -> bool:
 def _is_result_of(data: dict[str, Any], grid: Grid, cell: Cell) -> bool:
     held, wanted = data["config"], {"limit": grid.limit, "gen_kwargs": grid.gen_kwargs or {}}
     same = all((held.get(name) or {}) == (value or {}) for name, value in wanted.items())
-    arguments = json.loads(json.dumps(_arguments(grid, cell), default=str))
+    arguments = json.loads(json.dumps(grid.arguments(cell), default=str))
     return (
         same and held.get("model_args") == arguments and set(grid.tasks) <= {*data["results"], *data.get("groups", {})}
     )
 
 
-def _folder(grid: Grid, cell: Cell) -> Path:
-    return grid.results / cell.folder
-
-
-def _arguments(grid: Grid, cell: Cell) -> dict[str, Any]:
-    return grid.model_args | cell.arguments | {"seed": cell.seed, "run_dir": str(_folder(grid, cell) / "run")}
-
-
-def _split(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The package's own arguments, and those that load the model."""
-    own = own_arguments()
-    return {k: v for k, v in arguments.items() if k in own}, {k: v for k, v in arguments.items() if k not in own}
-
-
-def _load(grid: Grid, own: dict[str, Any], others: dict[str, Any]) -> LatentMASLM:
-    place = {"batch_size": grid.batch_size, "max_batch_size": grid.max_batch_size, "device": grid.device}
-    return LatentMASLM(**own, **others, **{name: value for name, value in place.items() if value is not None})
-
-
 def _evaluate(grid: Grid, cell: Cell, lm: LatentMASLM, tasks: TaskManager) -> None:
-    folder = _folder(grid, cell)
+    folder = grid.folder(cell)
     tracker = EvaluationTracker(output_path=str(folder / "results.json"))
     results = simple_evaluate(
         model=lm,
-        model_args=_arguments(grid, cell),
+        model_args=grid.arguments(cell),
         tasks=list(grid.tasks),
         batch_size=grid.batch_size,
         device=grid.device,

@@ -25,7 +25,7 @@ def grid(home: Path, results: Path, arms: list[dict[str, Any]], **changes: Any) 
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often weights were loaded and samples computed."""
     counts = {"loads": 0, "samples": 0}
-    create, answer = LatentMASLM._create_model, runner.LatentMASLM._response
+    create, answer = LatentMASLM._create_model, LatentMASLM._response
 
     def counted_create(self: LatentMASLM, *args: Any, **kwargs: Any) -> None:
         counts["loads"] += 1

@@ -1,4 +1,4 @@
-"""What `compare` and `sweep` show of finished results: the answer, and the tables that lead to it."""
+"""What `compare`, `sweep` and `fidelity` show of finished results: the answer, and the tables that lead to it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ def show_sweep(arguments: argparse.Namespace, places: Sequence[str | Path], swep
     _say([], findings)
     tables = [sweep_table(findings.arms, argument, findings.tasks) for argument in swept]
     return choices.show(arguments, findings, [table for table in tables if table is not None])
+
+
+def show_fidelity(arguments: argparse.Namespace, places: Sequence[str | Path]) -> int:
+    """Show relay fidelity, beside the score differences that the same folder holds."""
+    findings = choices.read(arguments, places)
+    _say([], findings)
+    return choices.show(arguments, findings, [table for table in tables_of(findings) if table.name == "fidelity"])
 
 
 def _say(sentences: Sequence[str], findings: Findings) -> None:
