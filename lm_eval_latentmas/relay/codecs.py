@@ -108,12 +108,12 @@ class MinMax:
 def _rounded_up(scale: Tensor, dtype: torch.dtype) -> Tensor:
     """The smallest number of ``dtype`` that is at least ``scale`` (float32, 0 or more)."""
     nearest = scale.to(dtype)
-    if dtype == torch.float32:
+    if dtype.itemsize >= 4:
         return nearest
     # the bits of a non-negative float, read as an integer, count the floats below it
     above = (nearest.view(torch.int16) + 1).view(dtype)
     return torch.where(nearest.float() < scale, above, nearest)
 
 
-CODECS: dict[str, Codec] = {"int8": MinMax(8), "int4": MinMax(4)}
+CODECS: dict[str, MinMax] = {"int8": MinMax(8), "int4": MinMax(4)}
 WIRE_CODECS: dict[str, Codec] = {"plain": Plain(), **CODECS}

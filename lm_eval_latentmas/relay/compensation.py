@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from lm_eval_latentmas.relay.lowrank import leading, outside, row_space, wide
+from lm_eval_latentmas.relay.lowrank import gram_outside, leading, outside, row_space, wide
 from lm_eval_latentmas.relay.selectors import Block, Selection
 from lm_eval_latentmas.relay.settings import REFERENCE_BUDGET
+
+logger = logging.getLogger(__name__)
+
+INJECTIONS = ("uniform", "attention", "per-token")
+
+# the residual norm ||R||_F up to which nothing is injected
+NOTHING = 1e-10
 
 
 class Compensation(Protocol):
@@ -28,36 +37,39 @@ class Residual:
     """What of the dropped values the kept ones cannot express, per layer, row and head; all in the wide dtype.
 
     kept: (..., slots, d), zero where a slot is empty. dropped: (..., tokens, d), zero where a token is not dropped.
-    residual: as ``dropped``, outside the kept span (equal to it without projection).
+    basis: (..., r, d), orthonormal or zero rows that span the kept values; None without projection.
     weights: (..., tokens), attention mass of the dropped, normalised. demand: (..., 1), alpha.
     """
 
     kept: Tensor
     dropped: Tensor
-    residual: Tensor
+    basis: Tensor | None
     weights: Tensor
     demand: Tensor
 
     @classmethod
     def of(cls, block: Block, selection: Selection, *, project: bool) -> Residual:
-        """Steps 1, 2, 4 (weights) and 5 of the method."""
+        """Steps 1, 4 (weights) and 5 of the method."""
         dtype = wide(block.values.device)
-        values = block.values.to(dtype)
-        kept = selection.gather(values) * selection.filled[..., None]
-        dropped = values * selection.dropped[..., None]
-        residual = outside(dropped, row_space(kept)) if project and kept.shape[-2] else dropped
+        kept = selection.gather(block.values).to(dtype) * selection.filled[..., None]
+        dropped = block.values.to(dtype) * selection.dropped[..., None]
         mass = selection.mass.to(dtype) * selection.dropped
         total = mass.sum(-1, keepdim=True)
         even = selection.dropped.to(dtype) / selection.dropped.sum(-1, keepdim=True).clamp_min(1)
         weights = torch.where(total > 0, mass / total.clamp_min(torch.finfo(dtype).tiny), even)
         kept_mass = selection.gather_mass().to(dtype).sum(-1, keepdim=True)
-        return cls(kept, dropped, residual, weights, total / (kept_mass + 1e-12))
+        return cls(kept, dropped, row_space(kept) if project else None, weights, total / (kept_mass + 1e-12))
 
-    @property
-    def present(self) -> Tensor:
-        """Whether there is anything to inject, (..., 1) bool: ||R||_F above 1e-10."""
-        scale = self.dropped.flatten(-2).norm(dim=-1, keepdim=True).clamp_min(1)
-        return self.residual.flatten(-2).norm(dim=-1, keepdim=True) > 1e-10 * scale
+    def outside(self, rows: Tensor) -> Tensor:
+        """What of ``rows`` (..., n, d) the kept values cannot express: R for the dropped values (step 2)."""
+        return rows if self.basis is None else outside(rows, self.basis)
+
+    def gram(self, svd: str) -> Tensor:
+        """R^T R, (..., d, d); ``fast`` projects the dropped values' own Gram matrix and never forms R."""
+        if svd == "exact" or self.basis is None:
+            residual = self.outside(self.dropped)
+            return residual.mT @ residual
+        return gram_outside(self.dropped.mT @ self.dropped, self.basis)
 
 
 @dataclass(frozen=True)
@@ -75,7 +87,7 @@ class Backfill:
     base: int
     project: bool = True
     scale: bool = True
-    inject: str = "uniform"
+    inject: str = INJECTIONS[0]
     svd: str = "fast"
     tau: float = 0.35
     cap: int = 32
@@ -86,7 +98,7 @@ class Backfill:
         options = [f"rank={self.rank}"]
         options += [] if self.project else ["projection=false"]
         options += [] if self.scale else ["scale=false"]
-        options += [] if self.inject == "uniform" else [f"inject={self.inject}"]
+        options += [] if self.inject == INJECTIONS[0] else [f"inject={self.inject}"]
         options += [f"tau={self.tau}", f"cap={self.cap}"] if self.rank == "evr" else []
         return ":".join(["obf", *options])
 
@@ -94,20 +106,33 @@ class Backfill:
         if not selection.index.shape[-1]:
             return selection.gather(block.values)
         found = Residual.of(block, selection, project=self.project)
-        share = self._share(found, selection) * found.present[..., None]
+        share = self._share(found, selection)
         if self.scale:
             share = share * found.demand[..., None]
-        return (found.kept + self._within(found, share, block.quotas)).to(block.values.dtype)
+        return found.kept + self._within(found, share, block.quotas)
 
-    def ranks(self, quotas: tuple[int, ...]) -> list[int]:
-        """Directions per row for the states it keeps; a rank that depends on the spectrum counts as its cap."""
+    def explained(self, block: Block, selection: Selection) -> Tensor:
+        """Share of ||R||_F^2 in the directions that are injected, (layers, rows, kv_heads); a diagnostic (REVR)."""
+        found = Residual.of(block, selection, project=self.project)
+        gram = found.gram("exact")
+        energy = torch.linalg.eigvalsh(gram).flip(-1).clamp_min(0)
+        total = energy.sum(-1, keepdim=True)
+        used = self._used(energy, total, self.ranks(block.quotas, gram.shape[-1])) & (total > NOTHING**2)
+        return (energy * used).sum(-1) / total[..., 0].clamp_min(NOTHING**2)
+
+    def ranks(self, quotas: tuple[int, ...], head_dim: int) -> list[int]:
+        """Directions per row, at most what it keeps and the head size; for ``evr`` the cap, for ``all`` the size."""
+        if self.rank == "all":
+            return [head_dim] * len(quotas)
         if self.rank == "evr":
-            return [self.cap] * len(quotas)
-        if self.rank == "auto":
-            return [-(-self.base * quota // REFERENCE_BUDGET) for quota in quotas]
-        if isinstance(self.rank, float):
-            return [max(1, round(self.rank * quota)) if quota else 0 for quota in quotas]
-        return [int(self.rank)] * len(quotas)
+            return [min(self.cap, head_dim)] * len(quotas)
+        limits = [min(quota, head_dim) for quota in quotas]
+        if isinstance(self.rank, int):
+            if self.rank > max(limits):
+                _say_once(f"pca_rank={self.rank}: clamped to {max(limits)}, the kept budget or the head size")
+            return [min(self.rank, limit) for limit in limits]
+        share = self.base / REFERENCE_BUDGET if self.rank == "auto" else self.rank
+        return [min(max(1, round(share * quota)), limit) for quota, limit in zip(quotas, limits, strict=True)]
 
     def _share(self, found: Residual, selection: Selection) -> Tensor:
         """How much of each dropped residual each kept value gets, (..., 1 or slots, tokens)."""
@@ -123,24 +148,26 @@ class Backfill:
         return weights
 
     def _within(self, found: Residual, share: Tensor, quotas: tuple[int, ...]) -> Tensor:
-        """``share`` of the residuals, restricted to the principal directions: (..., 1 or slots, d)."""
-        drawn = share @ found.residual
+        """``share`` of the residuals, restricted to the principal directions (steps 3, 4): (..., 1 or slots, d)."""
+        drawn = found.outside(share @ found.dropped)
         if self.rank == "all":
-            return drawn
-        ranks = self.ranks(quotas)
+            size = found.outside(found.dropped).flatten(-2).norm(dim=-1)
+            return drawn * (size > NOTHING)[..., None, None]
+        ranks = self.ranks(quotas, drawn.shape[-1])
         if not max(ranks):
             return torch.zeros_like(drawn)
-        directions, energy = leading(found.residual, max(ranks), self.svd)
-        return (drawn @ (directions * self._used(found, energy, ranks)[..., None]).mT) @ directions
+        gram = found.gram(self.svd)
+        directions, energy = leading(gram, max(ranks), self.svd)
+        total = gram.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
+        used = self._used(energy, total, ranks) & (total > NOTHING**2)
+        return (drawn @ (directions * used[..., None]).mT) @ directions
 
-    def _used(self, found: Residual, energy: Tensor, ranks: list[int]) -> Tensor:
-        """Which directions count, (..., directions), 0 or 1."""
+    def _used(self, energy: Tensor, total: Tensor, ranks: list[int]) -> Tensor:
+        """Which directions count, (..., directions) bool."""
         if self.rank == "evr":
-            total = found.residual.square().sum((-2, -1))[..., None]
-            return (energy.cumsum(-1) - energy < self.tau * total).to(energy.dtype)
+            return energy.cumsum(-1) - energy < self.tau * total
         place = torch.arange(energy.shape[-1], device=energy.device)
-        limit = torch.tensor(ranks, device=energy.device).view(-1, 1, 1)
-        return (place < limit).to(energy.dtype)
+        return place < torch.tensor(ranks, device=energy.device).view(-1, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -176,3 +203,8 @@ class Merge:
 def _or_ones(mass: Tensor, members: Tensor) -> Tensor:
     """The masses of one side, or ones for its members where all masses are zero."""
     return torch.where(mass.sum(-1, keepdim=True) > 0, mass, members.to(mass.dtype))
+
+
+@lru_cache
+def _say_once(message: str) -> None:
+    logger.warning(message)

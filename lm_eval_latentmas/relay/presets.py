@@ -1,56 +1,63 @@
-"""Compressors by name: the composition grammar ``SELECTOR[+COMPENSATION[:key=value...]][+CODEC]`` and its presets."""
+"""Compressors by name: presets, which only stand for compositions, and the user's own."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from lm_eval_latentmas.cache import Relay, Segment
-from lm_eval_latentmas.naming import nearest
-from lm_eval_latentmas.relay import settings as check
-from lm_eval_latentmas.relay.codecs import CODECS, Codec, Plain
-from lm_eval_latentmas.relay.compensation import Backfill, Compensation, Merge
+from lm_eval_latentmas.relay.composition import STAGES, compose
 from lm_eval_latentmas.relay.compressor import Compressor
-from lm_eval_latentmas.relay.selectors import SELECTORS, Selector
-from lm_eval_latentmas.relay.settings import HEADWISE_RANK, LAYERWISE_RANK, RelaySettings
+from lm_eval_latentmas.relay.selectors import SELECTORS
+from lm_eval_latentmas.relay.settings import RelaySettings, choice
+
+_ABLATIONS = {
+    "no-projection": (":projection=false", "the kept span not projected out"),
+    "no-scaling": (":scale=false", "without the demand alpha"),
+    "max-p": (":rank=all", "all principal directions"),
+    "naive": (":rank=all:projection=false:scale=false", "the plain weighted mean of the dropped values"),
+    "attention": (":inject=attention", "injected by share of the kept mass"),
+    "per-token": (":inject=per-token", "injected by similarity to the dropped values"),
+    "evr": (":rank=evr", "as many directions as explain the share tau of the variance"),
+}
 
 PRESETS: dict[str, tuple[str, str]] = {
     "l-obf": ("layerwise+obf", "layerwise with orthogonal backfill"),
     "h-obf": ("headwise+obf", "headwise with orthogonal backfill"),
+    "merge": ("layerwise+merge", "layerwise, dropped values merged into the kept ones of similar keys"),
+    "full-int8": ("full+int8", "every prompt state at 8 bits"),
+    "full-int4": ("full+int4", "every prompt state at 4 bits"),
+    "l-obf-int8": ("layerwise+obf+int8", "layerwise with orthogonal backfill at 8 bits"),
+} | {
+    f"{base}-{name}": (composition + options, f"{base}: {about}")
+    for base, composition in (("l-obf", "layerwise+obf"), ("h-obf", "headwise+obf"))
+    for name, (options, about) in _ABLATIONS.items()
 }
 
 
 def compressor(spec: str, settings: RelaySettings) -> Compressor | Custom:
     """The compressor that a preset, a composition or ``my_package.module:MyCompressor`` names.
 
-    Raises ValueError with one line for an unknown stage or option.
+    A preset may be followed by more stages, and options given to it go to its last stage: ``l-obf:rank=8+int4``.
+    Raises ValueError with one line for an unknown stage, option or value.
     """
-    if is_custom(spec):
+    first, plus, rest = spec.strip().partition("+")
+    name, colon, options = first.partition(":")
+    if name in PRESETS:
+        return compose(PRESETS[name][0] + colon + options + plus + rest, settings, spec)
+    if name not in SELECTORS and options.isidentifier() and not plus:
         return Custom.load(spec, settings)
-    selector_text, *rest = _expanded(spec).split("+")
-    selector = _selector(selector_text, settings)
-    compensation = codec = None
-    for text in rest:
-        name, options = _stage(text)
-        if name in CODECS and codec is None:
-            codec = _codec(name, options)
-        elif name in COMPENSATIONS and compensation is None and codec is None:
-            compensation = COMPENSATIONS[name](options, selector, settings)
-        elif name in CODECS or name in COMPENSATIONS or name in SELECTORS:
-            raise ValueError(f"compressor={spec}: '{name}' stands twice or out of order; write {GRAMMAR}")
-        else:
-            raise ValueError(f"compressor={spec}: unknown stage {nearest(name, (*COMPENSATIONS, *CODECS))}")
-    return Compressor(selector, compensation, codec or Plain(), settings)
-
-
-GRAMMAR = "SELECTOR[+COMPENSATION[:key=value...]][+CODEC]"
+    return compose(spec, settings, spec, PRESETS)
 
 
 @dataclass(frozen=True)
 class Custom:
-    """A compressor of the user's own: any callable from a segment to a relay."""
+    """A compressor of the user's own: what its class or factory gives for the settings, called with a segment.
+
+    name, mass: taken from it where it has them; ``mass`` says whose attention it wants (see `Compressor.mass`).
+    """
 
     name: str
     compress: Callable[[Segment], Relay]
@@ -68,84 +75,20 @@ class Custom:
         if not callable(made):
             raise ValueError(f"compressor={spec}: {attribute}(settings) gave a {type(made).__name__}, not a callable")
         mass = getattr(made, "mass", "latent")
-        check.choice(f"compressor={spec}: mass", mass, ("none", "latent", "next"))
+        choice(f"compressor={spec}: mass", mass, ("none", "latent", "next"))
         return cls(getattr(made, "name", spec), made, mass)
 
     def __call__(self, segment: Segment, probe: object = None) -> Relay:
         return self.compress(segment)
 
 
-def is_custom(spec: str) -> bool:
-    """Whether a spec names the user's own compressor: one colon, with an attribute and no option behind it."""
-    module, colon, attribute = spec.partition(":")
-    return bool(colon) and "." in module and attribute.isidentifier()
-
-
-def _expanded(spec: str) -> str:
-    """The spec with a preset's name replaced by what it stands for; options given to a preset go to its last stage."""
-    first, plus, rest = spec.partition("+")
-    name, colon, options = first.partition(":")
-    if name in PRESETS:
-        name = PRESETS[name][0]
-    return name + colon + options + plus + rest
-
-
-def _stage(text: str) -> tuple[str, dict[str, Any]]:
-    """A stage's name and its options; ``rank=4`` becomes a number, ``projection=false`` a boolean."""
-    name, *pairs = text.strip().split(":")
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"compressor: '{pair}' in stage '{text}' is no option; write {name}:key=value")
-        options[key.strip()] = check.number(value)
-    return name, options
-
-
-def _selector(text: str, settings: RelaySettings) -> Selector:
-    name, options = _stage(text)
-    if name not in SELECTORS:
-        raise ValueError(f"unknown compressor {nearest(name, (*SELECTORS, *PRESETS))}")
-    found = SELECTORS[name]
-    _known(name, options, ("per_head",) if found.fixed is None else ())
-    per_head = options.get("per_head", found.per_head)
-    check.choice(f"{name}: per_head", per_head, (True, False))
-    return replace(found, per_head=per_head, adaptive=settings.allocation == "adaptive")
-
-
-def _codec(name: str, options: dict[str, Any]) -> Codec:
-    _known(name, options, ())
-    return CODECS[name]
-
-
-def _backfill(options: dict[str, Any], selector: Selector, settings: RelaySettings) -> Backfill:
-    _known("obf", options, ("rank", "projection", "scale", "inject", "svd", "tau", "cap"))
-    base = HEADWISE_RANK if selector.per_head else LAYERWISE_RANK
-    rank = options.get("rank", settings.pca_rank)
-    return Backfill(
-        rank=base if rank is None else rank,
-        base=base,
-        project=options.get("projection", True),
-        scale=options.get("scale", True),
-        inject=options.get("inject", "uniform"),
-        svd=options.get("svd", settings.svd),
-        tau=options.get("tau", settings.evr_tau),
-        cap=options.get("cap", settings.evr_cap),
-    )
-
-
-def _merge(options: dict[str, Any], selector: Selector, settings: RelaySettings) -> Merge:
-    _known("merge", options, ())
-    return Merge()
-
-
-COMPENSATIONS: dict[str, Callable[[dict[str, Any], Selector, RelaySettings], Compensation]] = {
-    "obf": _backfill,
-    "merge": _merge,
-}
-
-
-def _known(stage: str, options: dict[str, Any], allowed: tuple[str, ...]) -> None:
-    for key in options:
-        if key not in allowed:
-            raise ValueError(f"compressor: unknown option of {stage}: {nearest(key, allowed)}")
+def table() -> str:
+    """All presets and all stages as Markdown, for the README."""
+    rows = ["| preset | composition | what it does |", "|---|---|---|"]
+    rows += [f"| `{name}` | `{composition}` | {about} |" for name, (composition, about) in PRESETS.items()]
+    rows += ["", "| stage | name | options | what it does |", "|---|---|---|---|"]
+    for kind, stages in STAGES.items():
+        for name, stage in stages.items():
+            options = ", ".join(f"`{option}`" for option in stage.options)
+            rows.append(f"| {kind} | `{name}` | {options} | {stage.about} |")
+    return "\n".join(rows) + "\n"

@@ -87,6 +87,7 @@ class Selector:
 
     stage: str
     score: Score
+    about: str = ""
     per_head: bool = False
     mass: Literal["none", "latent", "next"] = "latent"
     fixed: int | None = None
@@ -162,15 +163,15 @@ def drawn(block: Block) -> Tensor:
 SELECTORS: dict[str, Selector] = {
     selector.stage: selector
     for selector in (
-        Selector("full", attention_mass, mass="none", fixed=sys.maxsize),
-        Selector("gen", attention_mass, mass="none", fixed=0),
-        Selector("headwise", attention_mass, per_head=True),
-        Selector("layerwise", attention_mass),
-        Selector("random", drawn, mass="none"),
-        Selector("recent", recency, mass="none"),
-        Selector("key-norm", small_key, mass="none"),
-        Selector("value-aware", mass_times_value),
-        Selector("oracle", attention_mass, mass="next"),
+        Selector("full", attention_mass, "every prompt state", mass="none", fixed=sys.maxsize),
+        Selector("gen", attention_mass, "no prompt state: sink, history and latent only", mass="none", fixed=0),
+        Selector("headwise", attention_mass, "per KV head, the states of largest attention mass", per_head=True),
+        Selector("layerwise", attention_mass, "per layer, one set by the mass summed over its KV heads"),
+        Selector("random", drawn, "control: drawn evenly, seeded per sample", mass="none"),
+        Selector("recent", recency, "control: the last states", mass="none"),
+        Selector("key-norm", small_key, "control: the shortest keys", mass="none"),
+        Selector("value-aware", mass_times_value, "control: mass times the value's norm"),
+        Selector("oracle", attention_mass, "upper bound: mass from the next agent's prompt", mass="next"),
     )
 }
 

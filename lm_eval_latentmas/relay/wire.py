@@ -26,8 +26,9 @@ MAX_GROWTH = 64
 
 _START = re.compile(rb'\{"__metadata__":\{"format":"latentmas-relay","version":"(\d{1,9})","checksum":"([0-9a-f]{64})"')
 _CHECKSUM = len('{"__metadata__":{"format":"latentmas-relay","version":"","checksum":"') + len(str(VERSION)) + 8
-_NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.uint8: "U8", torch.int32: "I32"}
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.bfloat16, torch.float16, torch.float32)}
+_FLOATS = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.float64: "F64"}
+_NAMES = {**_FLOATS, torch.uint8: "U8", torch.int32: "I32"}
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _FLOATS}
 
 
 class WireError(ValueError):
