@@ -15,13 +15,15 @@ from .arms import Arm
 from .runs import Run
 from .tables import Column, Row, Table
 
+PHASES = ("latent", "compression", "transport", "decoding")
+
 
 @dataclass(frozen=True)
 class Cost:
     """Means per answered sample; None for what the records do not hold.
 
     prompt_tokens: L, fed to the agents before the judger (method, section 4). rho: prompt states kept over L.
-    relay_bytes: the messages of all hops together. latent, compression, decoding, total: seconds.
+    relay_bytes: the messages of all hops together. latent, compression, transport, decoding, total: seconds.
     truncated: share of answers cut off by the token budget.
     """
 
@@ -30,6 +32,7 @@ class Cost:
     relay_bytes: float | None = None
     latent: float | None = None
     compression: float | None = None
+    transport: float | None = None
     decoding: float | None = None
     total: float | None = None
     decoded_tokens: float | None = None
@@ -48,9 +51,7 @@ def task_cost(runs: Sequence[Run]) -> Cost:
         prompt_tokens=_mean(prompts),
         rho=_mean([k / p for k, p in zip(kept, prompts, strict=False) if p]),
         relay_bytes=_mean([sum(hops) for hops in columns.get("relay_bytes") or []]),
-        latent=_mean([s.get("latent") for s in seconds]),
-        compression=_mean([s.get("compression") for s in seconds]),
-        decoding=_mean([s.get("decoding") for s in seconds]),
+        **{phase: _mean([s.get(phase) for s in seconds]) for phase in PHASES},
         total=_mean([sum(s.values()) for s in seconds]),
         decoded_tokens=_mean(columns.get("decoded_tokens") or []),
         truncated=_mean(columns.get("truncated") or []),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..arms import Arm
-from ..costs import Cost, arm_cost
+from ..costs import PHASES, Cost, arm_cost
 from ..extras import optional
 from ..pairing import scored
 from ..scores import score_unit, shown_scores, with_mean
@@ -18,8 +18,6 @@ from .canvas import Picture, sheet, styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_PHASES = ("latent", "compression", "decoding")
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,10 @@ def cost_stacks(arms: Sequence[Arm], tasks: Sequence[str]) -> Picture | None:
         return None
     figure, (panel,) = sheet(size=(7, 1.2 + 0.42 * len(costs)))
     left = np.zeros(len(costs))
-    for phase, style in styles(_PHASES).items():
+    for phase, style in styles(PHASES).items():
         seconds = np.array([getattr(cost, phase) or 0.0 for cost in costs.values()])
+        if not seconds.any():
+            continue
         panel.barh(
             list(costs), seconds, left=left, color=style.colour, hatch=style.hatch, edgecolor="white", label=phase
         )
