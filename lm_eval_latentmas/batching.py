@@ -14,14 +14,6 @@ logger = logging.getLogger(__name__)
 _SHARE = 0.5  # of free memory; the rest is for activations, logits and copies at the hand-off
 
 
-def bytes_per_state(adapter: Any) -> int:
-    """Bytes of one token's keys and values over all layers."""
-    config = adapter.config
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * adapter.layers * heads * size * adapter.dtype.itemsize
-
-
 def free_bytes(device: torch.device) -> int:
     """Memory that could be taken on a device now."""
     if device.type == "cuda":
@@ -35,7 +27,7 @@ def affordable_rows(adapter: Any, plans: Sequence[Any], latent_steps: int, *, mo
         sum(map(len, plan.prompts)) + latent_steps * (len(plan.prompts) - 1) + plan.generation.max_gen_toks
         for plan in plans
     )
-    per_row = 2 * longest * bytes_per_state(adapter)
+    per_row = 2 * longest * adapter.bytes_per_state
     free = free_bytes(adapter.device)
     rows = max(1, min(most, len(plans), int(_SHARE * free / per_row)))
     logger.info(

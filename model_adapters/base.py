@@ -7,11 +7,16 @@ overrides just that (see ``docs/adapters.md``).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from torch import Tensor, nn
+
+from lm_eval_latentmas.live import LiveCache
+from lm_eval_latentmas.model_adapters import rope
 
 Turn = dict[str, str]
 
@@ -19,14 +24,25 @@ _CHUNK = 8192  # embedding rows looked at together, to bound memory on large voc
 
 
 class ModelAdapter:
-    """One frozen causal LM and its tokenizer, seen the way the chain needs them."""
+    """One frozen causal LM and its tokenizer, seen the way the chain needs them.
 
-    #: ``config.model_type`` values that the class serves.
-    families: tuple[str, ...] = ()
-    #: Text markers of a thought, where the family thinks before it answers.
-    thought = ("<think>", "</think>")
+    template_arguments: for the chat template. max_length: positions that a chain may use, by default the model's own;
+    rotary frequencies that depend on it are fixed for that length (`rope.pin`).
+    """
 
-    def __init__(self, model: Any, tokenizer: Any, *, template_arguments: dict[str, Any] | None = None) -> None:
+    #: What a thought begins and ends with, as decoding shows it: special tokens left out.
+    thought: tuple[str, str] = ("<think>", "</think>")
+    #: Tokens that end the model's turn in a chat, where config and tokenizer may name others only.
+    turn_ends: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        template_arguments: dict[str, Any] | None = None,
+        max_length: int | None = None,
+    ) -> None:
         # A PEFT wrapper changes layers in place and hides the decoder; the model inside is what runs.
         self.model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.tokenizer = tokenizer
@@ -38,13 +54,7 @@ class ModelAdapter:
         parameters = inspect.signature(self.decoder.forward).parameters
         # transformers 5 renames the argument; both names are served from this one place.
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
-
-    # -- refusals before weights load ---------------------------------------------------------------
-
-    @classmethod
-    def refuse(cls, config: Any) -> str | None:
-        """Why a model with this config cannot run the chain, or None if it can."""
-        return None
+        rope.pin(self.decoder, self.config, max_length)
 
     # -- running ------------------------------------------------------------------------------------
 
@@ -87,15 +97,22 @@ class ModelAdapter:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits in float32 for states after the final norm, (..., hidden) to (..., vocabulary)."""
-        logits = self.head(hidden.to(self.head.weight.device)).float()
-        cap = getattr(self.config, "final_logit_softcapping", None)
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+        return self.head(hidden.to(self.head.weight.device)).float()
+
+    @cached_property
+    def bytes_per_state(self) -> int:
+        """Bytes of one token's keys and values over all layers, measured on a token: layers may differ."""
+        cache = LiveCache(self.layers, 1)
+        with torch.inference_mode(), cache.writing([1], 1, self.device) as positions:
+            self.forward(self.embed(torch.zeros((1, 1), dtype=torch.long, device=self.device)), positions, cache)
+        buffers = (*cache.keys, *cache.values)
+        return sum(buffer.shape[1] * buffer.shape[3] * buffer.element_size() for buffer in buffers)
 
     # -- latent space (method, section 1) -----------------------------------------------------------
 
     @torch.no_grad()
     def embedding_norm(self) -> Tensor:
-        """Mean L2 norm of the input-embedding rows, as they enter the decoder (scaled families scale)."""
+        """Mean L2 norm of the input-embedding rows as they enter the decoder, scaled where the module scales them."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for rows in self._embedding_rows():
             total += rows.float().norm(dim=-1).sum(dtype=torch.float64)
@@ -113,7 +130,7 @@ class ModelAdapter:
             cross += out.T @ rows[: out.shape[0]].float()
         return torch.linalg.solve(gram + 1e-5 * torch.eye(size, device=self.device), cross)
 
-    def _embedding_rows(self) -> Any:
+    def _embedding_rows(self) -> Iterator[Tensor]:
         count = self.embeddings.weight.shape[0]
         for start in range(0, count, _CHUNK):
             yield self.embed(torch.arange(start, min(start + _CHUNK, count), device=self.device))
@@ -122,46 +139,48 @@ class ModelAdapter:
 
     def render(self, turns: Sequence[Turn]) -> str:
         """The prompt text of some chat turns, ending where the model's own turn begins."""
-        if not getattr(self.tokenizer, "chat_template", None):
+        if not self._templated:
             return plain_chat(turns)
         return self.tokenizer.apply_chat_template(
             self._turns(turns), tokenize=False, add_generation_prompt=True, **self.template_arguments
         )
 
-    def _turns(self, turns: Sequence[Turn]) -> list[Turn]:
-        """The turns as the family's template takes them; without a system role the line moves into the message."""
-        turns = list(turns)
-        if turns and turns[0]["role"] == "system" and not self._knows_system:
-            first, second, *rest = turns
-            turns = [{"role": second["role"], "content": f"{first['content']}\n\n{second['content']}"}, *rest]
-        return turns
-
-    @property
-    def _knows_system(self) -> bool:
-        if not hasattr(self, "_system_known"):
-            probe = "a system line that no template contains by itself"
-            turns = [{"role": "system", "content": probe}, {"role": "user", "content": "question"}]
-            try:
-                text = self.tokenizer.apply_chat_template(turns, tokenize=False, **self.template_arguments)
-            except Exception:
-                text = ""
-            self._system_known = probe in text
-        return self._system_known
-
     def encode(self, text: str) -> list[int]:
         """Token ids of a rendered prompt; the template wrote the special tokens, so none is added."""
-        templated = bool(getattr(self.tokenizer, "chat_template", None))
-        return self.tokenizer(text, add_special_tokens=not templated)["input_ids"]
+        return self.tokenizer(text, add_special_tokens=not self._templated)["input_ids"]
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Every id that ends the model's turn: generation config, model config and tokenizer together."""
+        """Every id that ends the model's turn: of generation config, model config, tokenizer and family together."""
         ids: set[int] = set()
         generation = getattr(self.model, "generation_config", None)
         for source in (generation, self.config, self.tokenizer):
             value = getattr(source, "eos_token_id", None)
             ids.update(value if isinstance(value, (list, tuple, set)) else [] if value is None else [value])
-        return frozenset(ids)
+        found = self.tokenizer.convert_tokens_to_ids(list(self.turn_ends)) if self._templated else []
+        return frozenset(ids.union(i for i in found if i not in (None, self.tokenizer.unk_token_id)))
+
+    @property
+    def _templated(self) -> bool:
+        return bool(getattr(self.tokenizer, "chat_template", None))
+
+    def _turns(self, turns: Sequence[Turn]) -> list[Turn]:
+        """The turns as the family's template takes them; without a system role the line moves into the message."""
+        turns = list(turns)
+        if len(turns) > 1 and turns[0]["role"] == "system" and not self._knows_system:
+            first, second, *rest = turns
+            turns = [{"role": second["role"], "content": f"{first['content']}\n\n{second['content']}"}, *rest]
+        return turns
+
+    @cached_property
+    def _knows_system(self) -> bool:
+        """Whether a system line gets through the template: some refuse the role, some leave it out."""
+        probe = "a system line that no template contains by itself"
+        turns = [{"role": "system", "content": probe}, {"role": "user", "content": "question"}]
+        try:
+            return probe in self.tokenizer.apply_chat_template(turns, tokenize=False, **self.template_arguments)
+        except TemplateError:
+            return False
 
 
 def plain_chat(turns: Sequence[Turn]) -> str:

@@ -60,6 +60,6 @@ def tiny_model(config: object | None = None, *, seed: int = 0, attention: str = 
 
 def saved_model(folder, config: object | None = None, *, seed: int = 0, **tokenizer: object) -> str:
     """A tiny model and its tokenizer in a folder, as ``pretrained=FOLDER`` loads them."""
-    tiny_model(config, seed=seed, attention="sdpa").save_pretrained(folder)
+    tiny_model(config, seed=seed, attention="eager").save_pretrained(folder)
     byte_tokenizer(**tokenizer).save_pretrained(folder)
     return str(folder)
