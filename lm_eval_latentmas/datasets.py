@@ -6,6 +6,7 @@ Rows stay plain Python, never Arrow: EvalPlus's inputs mix types and hold intege
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -43,18 +44,30 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Documents
     """
     if name not in BENCHMARKS:
         raise ValueError(f"unknown benchmark {nearest(name, BENCHMARKS)}")
-    benchmark = BENCHMARKS[name]
-    folder = data_dir or os.environ.get(FOLDER_VARIABLE)
-    if benchmark.packaged:
-        source = str(files("lm_eval_latentmas") / "data" / f"{name}.jsonl")
-        rows = read_rows(source)
-    elif folder:
-        source = str(Path(folder).expanduser() / f"{name}.jsonl")
-        rows = read_rows(source)
-    else:
-        source = benchmark.hub or benchmark.url
-        rows = _fetch(name, benchmark)
+    source = source_of(name, data_dir)
+    rows = read_rows(source) if isinstance(source, Path) else _fetch(name, BENCHMARKS[name])
     return Documents(document(name, row, f"{source}, line {line}") for line, row in enumerate(rows, 1))
+
+
+def source_of(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path | str:
+    """Where `load` reads a benchmark: a local file, else the data set on the Hub with its commit, or an address."""
+    benchmark = BENCHMARKS[name]
+    if benchmark.packaged:
+        return Path(str(files("lm_eval_latentmas") / "data" / f"{name}.jsonl"))
+    if folder := data_dir or os.environ.get(FOLDER_VARIABLE):
+        return Path(folder).expanduser() / f"{name}.jsonl"
+    return benchmark.url or f"{benchmark.hub}@{benchmark.revision}"
+
+
+def provenance(tasks: Iterable[str], data_dir: str | os.PathLike[str] | None = None) -> dict[str, dict[str, Any]]:
+    """For the results of ``tasks``: each benchmark's source, number of documents, and SHA-256 over all of them."""
+    found = {}
+    for name in benchmarks_of(tasks):
+        loaded = load(name, data_dir)
+        content = json.dumps(loaded, sort_keys=True).encode()
+        source = str(source_of(name, data_dir))
+        found[name] = {"source": source, "documents": len(loaded), "sha256": hashlib.sha256(content).hexdigest()}
+    return found
 
 
 def document(name: str, row: Row, place: str) -> Row:

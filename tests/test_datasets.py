@@ -126,6 +126,21 @@ def test_the_hub_is_asked_for_the_pinned_revision(monkeypatch):
     assert asked == {"path": "openai/gsm8k", "name": "main", "split": "test", "revision": BENCHMARKS["gsm8k"].revision}
 
 
+def test_provenance_tells_source_and_content(tmp_path):
+    path = write(tmp_path, "gsm8k", ROW)
+    first = datasets.provenance(["latentmas_gsm8k", "hellaswag"], tmp_path)
+    assert first["gsm8k"].items() >= {"source": str(path), "documents": 1}.items()
+    assert list(first) == ["gsm8k"]
+    assert datasets.provenance(["latentmas_gsm8k"], tmp_path) == first
+    write(tmp_path, "gsm8k", ROW | {"question": "What is 4 + 3?"})
+    assert datasets.provenance(["latentmas_gsm8k"], tmp_path)["gsm8k"]["sha256"] != first["gsm8k"]["sha256"]
+
+
+def test_a_source_of_the_hub_is_told_with_its_commit():
+    assert datasets.source_of("gsm8k") == f"openai/gsm8k@{BENCHMARKS['gsm8k'].revision}"
+    assert datasets.source_of("mbpp_plus").endswith("/v0.2.0/MbppPlus.jsonl.gz")
+
+
 def test_every_data_set_of_the_hub_is_pinned_to_a_commit():
     hubs = [benchmark for benchmark in BENCHMARKS.values() if benchmark.hub]
     assert all(re.fullmatch("[0-9a-f]{40}", benchmark.revision) and benchmark.hub.count("/") == 1 for benchmark in hubs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _OPENING = re.compile(
@@ -47,7 +48,7 @@ def _fenced(lines: list[str]) -> list[Block]:
     return blocks
 
 
-def _until_closed(lines, fence: str):
+def _until_closed(lines: Iterator[str], fence: str) -> Iterator[str]:
     """The lines up to the closing fence, which may be missing, or stand right behind the last statement."""
     for line in lines:
         stripped = line.strip()
