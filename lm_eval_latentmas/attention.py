@@ -60,6 +60,7 @@ def _attention(
     packed = query.reshape(rows, kv_heads, group * width, size)
     scale = size**-0.5 if scaling is None else scaling
     if relay_cache is not None:
+        relay_cache.note_queries(module.layer_idx, query)
         mask = relay_cache.mask(module.layer_idx, sliding_window, query.device, group)
     else:
         visible = _visible(attention_mask, width, key.shape[2], query.device)

@@ -29,6 +29,7 @@ class LiveCache(Cache):
         self.keys: list[Tensor | None] = [None] * layers
         self.values: list[Tensor | None] = [None] * layers
         self.mass: list[Tensor | None] | None = None
+        self.queries: list[Tensor | None] = []
         self.lengths = [0] * rows
         self.history = [0] * rows
         self.cursors = [0] * rows
@@ -69,14 +70,24 @@ class LiveCache(Cache):
         self.mass = [None] * len(self.keys)
 
     @contextmanager
-    def looking_ahead(self) -> Iterator[None]:
-        """Around passes whose queries' attention mass is wanted and whose states are not: they are forgotten after."""
-        before = list(self.lengths), list(self.cursors)
-        self.track_mass()
-        self._every_query = True
+    def looking_ahead(self, *, mass: bool = True) -> Iterator[None]:
+        """Around a pass whose queries are wanted and whose states are not: they are forgotten after.
+
+        The rotated queries stay in ``queries``, per layer (rows, heads, width, head_dim); with ``mass`` the attention
+        weight that they put on every slot replaces what was summed before.
+        """
+        before = list(self.lengths), list(self.cursors), self.mass
+        self.mass = [None] * len(self.keys) if mass else None
+        self.queries, self._every_query = [None] * len(self.keys), True
         yield
         self._every_query = False
-        self.lengths, self.cursors = before
+        self.lengths, self.cursors = before[:2]
+        self.mass = self.mass if mass else before[2]
+
+    def note_queries(self, layer_idx: int, queries: Tensor) -> None:
+        """Keep a pass's rotated queries where they were asked for."""
+        if self._every_query:
+            self.queries[layer_idx] = queries
 
     def counted_queries(self, width: int, device: torch.device) -> Tensor | None:
         """Which of a pass's queries add to the mass: (rows, width) of 0 and 1; None where the pass is not counted."""

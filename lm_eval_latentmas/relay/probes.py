@@ -84,20 +84,27 @@ def attention_output(queries: Tensor, keys: Tensor, values: Tensor, filled: Tens
     return (weights @ states[:, :, None]).flatten(1, 2)
 
 
-def output_errors(queries: Tensor, segment: Segment, relays: Mapping[str, Relay], layer: int) -> dict[str, Tensor]:
+def output_errors(
+    queries: Tensor, segment: Segment, relays: Mapping[str, Relay], layer: int, counted: Tensor | None = None
+) -> dict[str, Tensor]:
     """How far what the next queries read from each relay lies from what they would read from the whole segment.
 
-    Per relay (rows, kv_heads): ||o_relay - o_exact|| / ||o_exact||, a mean over a group's queries. The selector's relay
-    beside the compensated one shows what the compensation gains where it acts.
+    Per relay (rows, kv_heads): ||o_relay - o_exact|| / ||o_exact||, a mean over a group's queries. counted: (rows,),
+    how many queries of each row are real. The selector's relay beside the compensated one shows what the
+    compensation gains where it acts.
     """
     keys, values = segment.keys[layer], segment.values[layer]
     exact = attention_output(queries, keys, values, _filled(segment, layer))
     size = exact.norm(dim=-1).clamp_min(torch.finfo(exact.dtype).tiny)
+    width = queries.shape[2]
+    real = torch.full((queries.shape[0],), width, device=queries.device) if counted is None else counted
+    weight = (torch.arange(width, device=queries.device) < real[:, None]) / real[:, None]
+    weight = weight[:, None]
     errors = {}
     for name, relay in relays.items():
         read = attention_output(queries, *relay.layer(layer), _filled(relay, layer))
         relative = (read - exact).norm(dim=-1) / size
-        errors[name] = relative.unflatten(1, (keys.shape[1], -1)).mean((-2, -1))
+        errors[name] = (relative * weight).unflatten(1, (keys.shape[1], -1)).mean(2).sum(-1)
     return errors
 
 
