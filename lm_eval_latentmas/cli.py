@@ -17,6 +17,7 @@ from lm_eval_latentmas.naming import nearest
 COMMANDS = {
     "compressors": ("lm_eval_latentmas.listing", "list presets and the stages of compositions"),
     "doctor": ("lm_eval_latentmas.doctor", "check this machine, and say what to do"),
+    "models": ("lm_eval_latentmas.listing", "list families of models that are supported"),
     "tasks": ("lm_eval_latentmas.listing", "list this package's tasks and groups"),
     "compare": ("lm_eval_latentmas.grid.compare", "say which compressor is better, and how surely"),
     "sweep": ("lm_eval_latentmas.grid.sweep", "run an argument over a list of values"),

@@ -1,4 +1,4 @@
-"""`latentmas-obf tasks` and `compressors`: what can be named on the command line, one a line."""
+"""`latentmas-obf models`, `tasks` and `compressors`: what can be named on the command line, one a line."""
 
 from __future__ import annotations
 
@@ -46,21 +46,26 @@ def tasks() -> list[Entry]:
 
 def compressors() -> list[Entry]:
     """Presets, and the stages that compositions are made of."""
-    from lm_eval_latentmas.relay import presets
-    from lm_eval_latentmas.relay.codecs import CODECS
-    from lm_eval_latentmas.relay.selectors import SELECTORS
+    from lm_eval_latentmas.relay.composition import GRAMMAR, STAGES
+    from lm_eval_latentmas.relay.presets import PRESETS
 
-    found = [(name, f"{spec}: {what}") for name, (spec, what) in presets.PRESETS.items()]
-    for kind, names in (
-        ("selector", SELECTORS),
-        ("compensation", presets.COMPENSATIONS),
-        ("codec", CODECS),
-    ):
-        found += [(name, kind) for name in names]
-    return [*found, (presets.GRAMMAR, "a composition"), ("my_package.module:Name", "one of your own")]
+    found = [(name, f"preset, {composition}: {about}") for name, (composition, about) in PRESETS.items()]
+    for kind, stages in STAGES.items():
+        for name, stage in stages.items():
+            options = f" ({', '.join(stage.options)})" if stage.options else ""
+            found.append((name, f"{kind}{options}: {stage.about}"))
+    return [*found, ("composition", GRAMMAR), ("my_package.module:Name", "one of your own")]
 
 
-LISTS: dict[str, Callable[[], list[Entry]]] = {"tasks": tasks, "compressors": compressors}
+def models() -> list[Entry]:
+    """Families of models that the conformance suite covers, by the ``model_type`` of their configuration."""
+    from lm_eval_latentmas.model_adapters.families import FAMILIES
+
+    found = [(name, f"adapter {adapter.__name__}") for name, adapter in sorted(FAMILIES.items())]
+    return [*found, ("others", "run if the chain can; latentmas-obf doctor --pretrained NAME tells")]
+
+
+LISTS: dict[str, Callable[[], list[Entry]]] = {"models": models, "tasks": tasks, "compressors": compressors}
 
 
 def _source(benchmark: Benchmark) -> str:
