@@ -9,18 +9,21 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from lm_eval_latentmas.agents import PromptSet
+from lm_eval_latentmas.agents import Agent, PromptSet
 from lm_eval_latentmas.cache import Relay, Segment
 from lm_eval_latentmas.config import ChainSettings
+from lm_eval_latentmas.continuations import placed, reply_opening
 from lm_eval_latentmas.decoding import Decoder, Job, Thought
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
+from lm_eval_latentmas.model_adapters.rebase import Rotation
 from lm_eval_latentmas.records import Record
 from lm_eval_latentmas.relay import wire
 from lm_eval_latentmas.relay.compressor import Compressor
 from lm_eval_latentmas.relay_probe import split_upstream
 from lm_eval_latentmas.rollout import LatentSpace, NonFiniteState, prefill, think
 from lm_eval_latentmas.sampling import Draws, Generation, seed_of
+from lm_eval_latentmas.topology import side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,7 @@ class Question:
     """One request: what is asked, where it comes from, and how the answer is to be decoded.
 
     system: replaces the prompt set's system line. prefix: the judger's answer begins with it.
+    continuations: answers that are given and scored; none where one is to be decoded.
     """
 
     task: str
@@ -39,6 +43,7 @@ class Question:
     generation: Generation
     system: str | None = None
     prefix: str = ""
+    continuations: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"task {self.task}, document {self.doc_id}"
@@ -64,6 +69,7 @@ class Plan:
 
     key: what the caller knows the sample by.
     prompts: one per agent that runs; those of the thinking agents are another document's where relays are shuffled.
+    thinking_about: that other document, or the question. continuations: the tokens of each, behind the last prompt.
     clamped: new tokens were cut to the context. opened: the judger's prompt ends inside a thought.
     """
 
@@ -73,6 +79,8 @@ class Plan:
     generation: Generation
     clamped: bool
     opened: bool
+    thinking_about: Question
+    continuations: tuple[tuple[int, ...], ...] = ()
 
     def __str__(self) -> str:
         return str(self.question)
@@ -85,7 +93,7 @@ class Plan:
 
 @dataclass
 class Handed:
-    """What the thinking agents leave for the judger of one question."""
+    """What the thinking agents leave for the judger of one question: a relay, or messages that its prompt shows."""
 
     plan: Plan
     relay: Relay | None
@@ -93,6 +101,10 @@ class Handed:
     relay_bytes: tuple[int, ...] = ()
     relay_states: tuple[float, ...] = ()
     kept_states: float = 0.0
+    latent_passes: int = 0
+    messages: tuple[str, ...] = ()
+    message_tokens: tuple[int, ...] = ()
+    messages_truncated: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -115,9 +127,11 @@ class Chain:
         self.adapter, self.compressor, self.prompts, self.settings = adapter, compressor, prompts, settings
         self.max_length, self.seed, self.fingerprint, self.probe = max_length, seed, fingerprint, probe
         self._space: LatentSpace | None = None
+        self._rotation = Rotation.of(adapter) if settings.mode == "latent" and prompts.side_by_side else None
         self._strip_thought = think_end_token is not None
         opening, closing = adapter.thought
         self._thought = Thought(opening, think_end_token if think_end_token is not None else closing)
+        self._reply_opening = reply_opening(adapter, closing)
 
     # -- before anything runs -----------------------------------------------------------------------
 
@@ -130,35 +144,56 @@ class Chain:
 
         Raises ValueError with the numbers where the prompts and latent steps leave no room for an answer.
         """
-        texts = self._texts(question, thinking_about or question)
-        prompts = tuple(tuple(self.adapter.encode(text)) for text in texts)
-        thinking = self.settings.latent_steps * (len(prompts) - 1)
-        used = sum(map(len, prompts)) + thinking
-        room = self.max_length - used
-        if room < 1:
-            agents = self.prompts.agents[-len(prompts) :]
-            counts = ", ".join(f"{a.name} {len(p)}" for a, p in zip(agents, prompts, strict=True))
+        about = thinking_about or question
+        shown, _ = split_upstream(about.text)
+        thinking = [self._text(agent, about, shown) for agent in self._thinkers()]
+        spoken, judger, continuations = self._judger(question)
+        prompts = (*(tuple(self.adapter.encode(text)) for text in thinking), judger)
+        used, counted = self._used(prompts)
+        wanted = max(map(len, continuations), default=question.generation.max_gen_toks)
+        room, least = self.max_length - used, wanted if continuations else 1
+        if room < least:
+            scored = f", and the longest continuation has {least} tokens" if continuations else ""
             raise ValueError(
-                f"{question}: prompts ({counts} tokens) and latent steps ({thinking}) need {used} positions, and "
-                f"the model has {self.max_length}; nothing is cut. Shorten the question or lower latent_steps"
+                f"{question}: {counted} need {used} positions, and the model has {self.max_length}{scored}; "
+                "nothing is cut. Shorten the question or lower latent_steps (mode=text: text_tokens)"
             )
-        wanted = question.generation.max_gen_toks
         generation = replace(question.generation, max_gen_toks=min(wanted, room))
-        opened = texts[-1].rstrip().endswith(self._thought.open)
-        return Plan(question, key, prompts, generation, wanted > room, opened)
+        opened = spoken.rstrip().endswith(self._thought.open)
+        return Plan(question, key, prompts, generation, wanted > room, opened, about, continuations)
 
-    def _texts(self, question: Question, thought_about: Question) -> list[str]:
-        """The rendered prompt of every agent that runs; a marked text is shown in parts to thinkers and judger."""
-        upstream, _ = split_upstream(thought_about.text)
+    def _thinkers(self) -> tuple[Agent, ...]:
+        """The agents that think: none where the judger works alone."""
+        alone = self.settings.relay == "none" or self.settings.mode == "single"
+        return () if alone else self.prompts.thinkers
+
+    def _text(self, agent: Agent, question: Question, shown: str, messages: str | None = None) -> str:
+        """An agent's rendered prompt; ``shown`` is the part of the question that it sees."""
+        scored = bool(question.continuations)
+        turns = self.prompts.turns(
+            agent, shown, task=question.task, system=question.system, scored=scored, messages=messages
+        )
+        return self.adapter.render(turns)
+
+    def _judger(
+        self, question: Question, messages: str | None = None
+    ) -> tuple[str, tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """The judger's text up to where it goes on by itself, its tokens, and those of the continuations."""
         _, asked = split_upstream(question.text)
-        thinkers = () if self.settings.relay == "none" else self.prompts.thinkers
-        shown = [(agent, upstream, thought_about) for agent in thinkers] + [(self.prompts.judger, asked, question)]
-        texts = [
-            self.adapter.render(self.prompts.turns(agent, text, task=question.task, system=source.system))
-            for agent, text, source in shown
-        ]
-        texts[-1] += question.prefix
-        return texts
+        text = self._text(self.prompts.judger, question, asked, messages)
+        if question.prefix or question.continuations:
+            text += self._reply_opening + question.prefix
+        return text, *placed(self.adapter, text, question.continuations, verbatim=bool(question.prefix))
+
+    def _used(self, prompts: Sequence[Sequence[int]]) -> tuple[int, str]:
+        """Positions taken before the answer, and what takes them: all agents share one timeline."""
+        steps = self.settings.latent_steps * (len(prompts) - 1)
+        return sum(map(len, prompts)) + steps, f"{self._counted(prompts)} and latent steps ({steps})"
+
+    def _counted(self, prompts: Sequence[Sequence[int]]) -> str:
+        agents = self.prompts.agents[-len(prompts) :]
+        counts = ", ".join(f"{agent.name} {len(prompt)}" for agent, prompt in zip(agents, prompts, strict=True))
+        return f"prompts ({counts} tokens)"
 
     def _partners(self, questions: Sequence[Question]) -> list[Question]:
         """For every question another document of its task, by a cycle that seed and documents alone decide."""
@@ -185,34 +220,48 @@ class Chain:
         spent = {"latent": 0.0, "compression": 0.0} | ({"transport": 0.0} if self._by_wire else {})
         bytes_per_hop: list[list[int]] = []
         states_per_hop: list[list[float]] = []
-        for index in range(agents):
-            relay, sizes = self._hand_off(plans, index, relay, spent)
-            bytes_per_hop.append(sizes)
-            states_per_hop.append([relay.states(row) for row in range(relay.rows)])
-        cursors = self._cursors(relay)
+        together = [range(agents)] if self.prompts.side_by_side else [[index] for index in range(agents)]
+        for indices in together:
+            rows = [(plan, index) for index in indices for plan in plans]
+            relay, sizes = self._hand_off(rows, relay, spent)
+            for start in range(0, relay.rows, len(plans)):
+                bytes_per_hop.append(sizes[start : start + len(plans)])
+                states_per_hop.append([relay.states(row) for row in range(start, start + len(plans))])
+        left = [self._gathered(relay, range(row, relay.rows, len(plans))) for row in range(len(plans))]
         return [
             Handed(
                 plan,
-                relay.row(row),
-                cursors[row],
+                held,
+                self._cursors(held)[0],
                 tuple(sizes[row] for sizes in bytes_per_hop),
                 tuple(states[row] for states in states_per_hop),
-                relay.prompt_states(row),
-                {phase: seconds / len(plans) for phase, seconds in spent.items()},
+                held.prompt_states(0),
+                latent_passes=self.settings.latent_steps * agents,
+                seconds={phase: seconds / len(plans) for phase, seconds in spent.items()},
             )
-            for row, plan in enumerate(plans)
+            for row, (plan, held) in enumerate(zip(plans, left, strict=True))
         ]
 
+    def _gathered(self, relay: Relay, rows: Sequence[int]) -> Relay:
+        """One question's relay: of several rows where agents worked side by side."""
+        relays = [relay.row(row) for row in rows]
+        if len(relays) == 1:
+            return relays[0]
+        return side_by_side(relays, self._rotation, compact=self.settings.positions == "compact")
+
     def _hand_off(
-        self, plans: Sequence[Plan], index: int, relay: Relay | None, spent: dict[str, float]
+        self, turns: Sequence[tuple[Plan, int]], relay: Relay | None, spent: dict[str, float]
     ) -> tuple[Relay, list[int]]:
-        """One agent reads, thinks and compresses; returns the relay for the next, and its bytes per question."""
+        """Agents read, think and compress, one a row; returns the relay for the next, and its bytes per row.
+
+        turns: per row a plan and which of its agents has its turn.
+        """
         started = time.perf_counter()
-        prompts = [plan.prompts[index] for plan in plans]
-        following = [plan.prompts[index + 1] for plan in plans] if self.compressor.mass == "next" else None
+        prompts = [plan.prompts[index] for plan, index in turns]
+        following = [self._following(*turn) for turn in turns] if self.compressor.mass == "next" else None
         room = max(map(len, prompts)) + self.settings.latent_steps + max(map(len, following or [()]))
         if relay is None:
-            cache = LiveCache(self.adapter.layers, len(plans))
+            cache = LiveCache(self.adapter.layers, len(turns))
             cache.reserve(room)
         else:
             cache = LiveCache.from_relay(relay, self._cursors(relay), reserve=room)
@@ -222,13 +271,14 @@ class Chain:
         try:
             norms = think(self.adapter, cache, hidden, self.settings.latent_steps, self._space)
         except NonFiniteState as error:
-            raise error.at(f"{plans[error.row].question}, agent {self.prompts.agents[index].name}") from None
-        logger.debug("%s: state norms per step %s", self.prompts.agents[index].name, norms.mean(dim=1).tolist())
+            plan, index = turns[error.row]
+            raise error.at(f"{plan}, agent {self.prompts.agents[index].name}") from None
+        logger.debug("agents %s: state norms per step %s", {index for _, index in turns}, norms.mean(dim=1).tolist())
         if following is not None:
             with cache.looking_ahead():  # an oracle: what the next agent's prompt would attend to
                 prefill(self.adapter, cache, following)
         thought = self._now()
-        relay = self.compressor(self._segment(cache, plans, prompts, relay))
+        relay = self.compressor(self._segment(cache, turns, prompts, relay))
         compressed = self._now()
         spent["latent"] += thought - started
         spent["compression"] += compressed - thought
@@ -237,6 +287,10 @@ class Chain:
         relay, sizes = self._sent(relay)
         spent["transport"] += self._now() - compressed
         return relay, sizes
+
+    def _following(self, plan: Plan, index: int) -> tuple[int, ...]:
+        """The prompt of the agent that reads what the agent at ``index`` hands on."""
+        return plan.prompts[-1 if self.prompts.side_by_side else index + 1]
 
     def _sent(self, relay: Relay) -> tuple[Relay, list[int]]:
         """A relay after its way through messages, one per question, and the messages' lengths."""
@@ -250,7 +304,7 @@ class Chain:
         return self.settings.transport == "wire"
 
     def _segment(
-        self, cache: LiveCache, plans: Sequence[Plan], prompts: Sequence[Sequence[int]], relay: Relay | None
+        self, cache: LiveCache, turns: Sequence[tuple[Plan, int]], prompts: Sequence[Sequence[int]], relay: Relay | None
     ) -> Segment:
         lengths = [len(prompt) for prompt in prompts]
         sink = self.settings.hand_off.sink_size
@@ -259,7 +313,7 @@ class Chain:
             latent=self.settings.latent_steps,
             sink=[min(sink, n) for n in lengths] if relay is None else relay.sinks,
             origins=None if relay is None else relay.origins,
-            seeds=tuple(plan.question.seed(self.seed) for plan in plans),
+            seeds=tuple(plan.question.seed(self.seed) for plan, _ in turns),
         )
 
     def _cursors(self, relay: Relay) -> Sequence[int]:
@@ -319,20 +373,32 @@ class Chain:
         return f"{self._thought.open}\n{job.text}" if opened else job.text
 
     def _record(self, left: Handed, job: Job) -> Record:
-        question = left.plan.question
-        return Record(
-            task=question.task,
-            doc_id=question.doc_id,
-            repeat=question.repeat,
+        return replace(
+            self.handed_record(left),
             text=self._said(job, opened=left.plan.opened),
-            prompt_tokens=left.plan.thinker_tokens,
-            judger_tokens=len(left.plan.prompts[-1]),
-            latent_passes=self.settings.latent_steps * (len(left.plan.prompts) - 1),
             decoded_tokens=len(job.tokens),
-            kept_states=left.kept_states,
-            relay_bytes=left.relay_bytes,
-            relay_states=left.relay_states,
             seconds={**left.seconds, "decoding": job.seconds},
             stop=job.stop,
             clamped=left.plan.clamped,
+        )
+
+    @staticmethod
+    def handed_record(left: Handed) -> Record:
+        """What is known of a sample before the judger speaks."""
+        plan = left.plan
+        return Record(
+            task=plan.question.task,
+            doc_id=plan.question.doc_id,
+            repeat=plan.question.repeat,
+            text="",
+            prompt_tokens=plan.thinker_tokens,
+            judger_tokens=len(plan.prompts[-1]),
+            latent_passes=left.latent_passes,
+            message_tokens=left.message_tokens,
+            messages_truncated=left.messages_truncated,
+            messages=left.messages,
+            kept_states=left.kept_states,
+            relay_bytes=left.relay_bytes,
+            relay_states=left.relay_states,
+            seconds=left.seconds,
         )

@@ -29,7 +29,10 @@ class ChainSettings:
     latent_steps: vectors fed back per thinking agent; 0 relays prompts alone.
     latent_realign: map states to the input-embedding space by the ridge map instead of the identity.
     positions: after an eviction the cursor counts all tokens ever read (``timeline``) or the states held (``compact``).
-    prompts: a YAML file in place of the package's prompt set.
+    prompts: a YAML file, or the name of a set that ships with the package (``default``, ``hierarchical``).
+    mode: what the agents hand on: ``latent`` relays; ``text``, each decodes a message and the next ones read it; or
+        ``single``, the judger works alone and nobody else runs.
+    text_tokens: the most tokens of an agent's message, in mode ``text``.
     seed: of all draws; None takes torch's, which ``lm_eval --seed`` sets.
     run_dir: folder where finished samples are kept, so that a run can be resumed.
     relay: what the judger gets: its ``own`` relay; ``none`` (a control: it starts fresh and nobody thinks); or
@@ -43,6 +46,8 @@ class ChainSettings:
     latent_realign: bool = False
     positions: str = "timeline"
     prompts: str | None = None
+    mode: str = "latent"
+    text_tokens: int = 512
     seed: int | None = None
     run_dir: str | None = None
     relay: str = "own"
@@ -54,11 +59,15 @@ class ChainSettings:
         count("latent_steps", self.latent_steps, least=0)
         choice("positions", self.positions, ("timeline", "compact"))
         choice("latent_realign", self.latent_realign, (True, False))
+        choice("mode", self.mode, ("latent", "text", "single"))
+        count("text_tokens", self.text_tokens, least=1)
         choice("relay", self.relay, ("own", "none", "shuffled"))
         choice("transport", self.transport, ("memory", "wire"))
         choice("diagnostics", self.diagnostics, (True, False))
         if self.diagnostics and self.run_dir is None:
             raise ValueError("diagnostics=True: they are written to a run directory; give run_dir=FOLDER")
+        if self.mode == "single" and self.relay != "own":
+            raise ValueError(f"relay={self.relay}: mode=single hands nothing on; leave one of the two out")
         if self.seed is not None:
             count("seed", self.seed, least=0)
 

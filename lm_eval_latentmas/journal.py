@@ -117,10 +117,12 @@ def _file_name() -> str:
 
 def _record(text: str) -> Record:
     names = {field.name for field in fields(Record)}
-    values = {name: value for name, value in json.loads(text).items() if name in names}
-    for name in ("relay_bytes", "relay_states"):
-        values[name] = tuple(values[name])
-    return Record(**values)
+    return Record(**{name: _frozen(value) for name, value in json.loads(text).items() if name in names})
+
+
+def _frozen(value: Any) -> Any:
+    """JSON's lists as tuples, as a record has them."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _differences(held: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:

@@ -12,9 +12,13 @@ class Record:
 
     prompt_tokens: L, prompt tokens fed to the non-judger agents, summed (method, section 4).
     kept_states: prompt states that the judger's relay still holds, mean over layers and heads.
-    relay_bytes, relay_states: per hop, the bytes of the message and the states in it.
-    seconds: shares of the batch's wall clock: latent, compression, decoding.
-    stop: ``eos``, ``until`` or ``length``; ``truncated`` is ``stop == "length"``.
+    relay_bytes, relay_states: per hop, the bytes of the message and the states in it; UTF-8 bytes in mode ``text``.
+    message_tokens, messages: per thinking agent, what it decoded in mode ``text``; messages_truncated: how many of
+        them were cut off by ``text_tokens``.
+    seconds: shares of the batch's wall clock: latent, compression, decoding; in mode ``text`` messages, decoding; of
+        scored answers scoring in place of decoding.
+    stop: ``eos``, ``until`` or ``length``; ``truncated`` is ``stop == "length"``. ``scored``: nothing was decoded.
+    scores: of given continuations, each its log-likelihood and whether greedy decoding would have written it.
     clamped: new tokens were cut to what the model's context holds.
     """
 
@@ -29,9 +33,13 @@ class Record:
     kept_states: float = 0.0
     relay_bytes: tuple[int, ...] = ()
     relay_states: tuple[float, ...] = ()
+    message_tokens: tuple[int, ...] = ()
+    messages: tuple[str, ...] = ()
+    messages_truncated: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    stop: Literal["eos", "until", "length"] = "eos"
+    stop: Literal["eos", "until", "length", "scored"] = "eos"
     clamped: bool = False
+    scores: tuple[tuple[float, bool], ...] = ()
 
     @property
     def truncated(self) -> bool:

@@ -11,7 +11,7 @@ from lm_eval_latentmas.records import Record
 
 _COLUMNS = (
     *("doc_id", "repeat", "prompt_tokens", "judger_tokens", "latent_passes", "decoded_tokens", "kept_states", "rho"),
-    *("relay_bytes", "relay_states", "seconds", "stop", "truncated", "clamped"),
+    *("relay_bytes", "relay_states", "message_tokens", "messages_truncated", "seconds", "stop", "truncated", "clamped"),
 )
 
 
@@ -50,7 +50,10 @@ def _totals(records: Sequence[Record]) -> dict[str, Any]:
         "prompt_tokens": prompt,
         "judger_tokens": sum(record.judger_tokens for record in records),
         "latent_passes": sum(record.latent_passes for record in records),
+        "message_tokens": sum(sum(record.message_tokens) for record in records),
+        "messages_truncated": sum(record.messages_truncated for record in records),
         "decoded_tokens": sum(record.decoded_tokens for record in records),
+        "continuations": sum(len(record.scores) for record in records),
         "truncated": sum(record.truncated for record in records),
         "clamped": sum(record.clamped for record in records),
     }
