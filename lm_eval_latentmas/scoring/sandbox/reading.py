@@ -10,6 +10,8 @@ from typing import Any
 from lm_eval_latentmas.scoring.sandbox.inside.values import UNREADABLE, decode
 from lm_eval_latentmas.scoring.sandbox.limits import Ending, Execution, Limits
 
+_NEARLY = 0.9  # kernels count the time that they limit in ticks, and the time that they report exactly
+
 
 def read_execution(report: dict[str, Any], written: bytes, expected: int, limits: Limits) -> Execution:
     """What came of a call with ``expected`` inputs.
@@ -63,7 +65,7 @@ def _stopped(report: dict[str, Any], limits: Limits) -> tuple[Ending, str] | Non
     killed = report["signal"]
     if killed == signal.SIGPROF:
         return "timeout", "one call, or the program's start, used more CPU time than it may"
-    if killed == signal.SIGXCPU or (killed == signal.SIGKILL and report["cpu_seconds"] >= limits.cpu_seconds):
+    if killed == signal.SIGXCPU or (killed == signal.SIGKILL and report["cpu_seconds"] >= _NEARLY * limits.cpu_seconds):
         return "timeout", f"used more than {limits.cpu_seconds:g} seconds of CPU time"
     if killed == signal.SIGKILL:
         return "memory", "killed by the system, as happens when memory runs out"
