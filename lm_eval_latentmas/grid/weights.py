@@ -30,8 +30,10 @@ class Weights:
         # the old weights go before the new ones come
         self._lm = None
         gc.collect()
-        place = {name: getattr(self.grid, name) for name in ("batch_size", "max_batch_size", "device")}
-        self._lm = LatentMASLM(**own, **loading, **{name: value for name, value in place.items() if value is not None})
+        batches = {"batch_size": self.grid.batch_size, "max_batch_size": self.grid.max_batch_size}
+        given = {name: value for name, value in batches.items() if value is not None}
+        # without a device given as None, lm-eval's own default is a GPU, there or not
+        self._lm = LatentMASLM(**own, **loading, **given, device=self.grid.device)
         self._loading = loading
         return self._lm
 

@@ -28,6 +28,8 @@ MEASURES = {
     "revr": "residual variance in the injected directions",
     "dr": "demand: dropped over kept attention",
     "ivn": "norm of what is injected",
+    "output_error": "error of what the next queries read",
+    "output_error_evicted": "the same without compensation",
 }
 _REQUIRED = ("task", "doc_id", "agent", "layer", "head")
 Prompt = tuple[str, int, str]
@@ -77,6 +79,11 @@ def read_diagnostics(places: Iterable[str | Path], arms: Sequence[Arm]) -> list[
     ]
 
 
+def label(measure: str) -> str:
+    """A measure's name as the method writes it."""
+    return measure.replace("_", " ") if "_" in measure else measure.upper()
+
+
 def layer_means(diagnostics: Diagnostics, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Layers, and over their documents, agents and heads the mean and the quartiles of a measure (NaN left out)."""
     layers = np.asarray(diagnostics.columns["layer"])
@@ -116,8 +123,8 @@ def layer_table(diagnostics: Sequence[Diagnostics]) -> Table | None:
         means = {m: dict(zip(*layer_means(held, m)[:2], strict=True)) for m in held.measures}
         for layer in sorted({layer for by_layer in means.values() for layer in by_layer}):
             rows.append(Row((held.arm, float(layer), *(_float(means.get(m, {}).get(layer)) for m in measures))))
-    columns = (Column("arm"), Column("layer", 0), *(Column(measure.upper(), 4) for measure in measures))
-    note = "Means over documents, agents and heads. " + "; ".join(f"{m.upper()}: {MEASURES[m]}" for m in measures) + "."
+    columns = (Column("arm"), Column("layer", 0), *(Column(label(measure), 4) for measure in measures))
+    note = "Means over documents, agents and heads. " + "; ".join(f"{label(m)}: {MEASURES[m]}" for m in measures) + "."
     return Table("diagnostics", "Diagnostics by layer", columns, tuple(rows), note) if rows else None
 
 
@@ -131,6 +138,8 @@ def _columns(path: Path, required: Sequence[str]) -> dict[str, list]:
         columns = parquet.read_table(path).to_pydict()
     except (errors, OSError) as error:
         raise UnreadableFile(f"{path}: no Parquet file, or cut off ({error})") from error
+    if not any(columns.values()):
+        return {name: [] for name in required}
     if missing := [name for name in required if name not in columns]:
         raise UnreadableFile(f"{path}: lacks the column {', '.join(missing)}")
     return columns
@@ -138,7 +147,8 @@ def _columns(path: Path, required: Sequence[str]) -> dict[str, list]:
 
 def _of_prompts(parts: list[dict[str, list]]) -> dict[str, list]:
     """The rows of several files that are about prompts, in the columns that all files have."""
-    shared = [name for name in parts[0] if all(name in part for part in parts)]
+    parts = [part for part in parts if part["task"]]
+    shared = [name for name in (parts[0] if parts else ()) if all(name in part for part in parts)]
     joined = {name: [value for part in parts for value in part[name]] for name in shared}
     if "region" not in joined:
         return joined

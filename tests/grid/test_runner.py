@@ -121,7 +121,7 @@ def test_compare_runs_a_grid_file_and_reports(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(
-        f"tasks: [sums]\ninclude_path: {home}/tasks\nbatch_size: 2\ndevice: cpu\n"
+        f"tasks: [sums]\ninclude_path: {home}/tasks\nbatch_size: 2\n"
         f"model_args: {{pretrained: {home}/model, prompts: {home}/prompts.yaml, latent_steps: 2}}\n"
         "arms: [{compressor: [full, gen]}]\n"
     )

@@ -110,6 +110,16 @@ def test_an_unreadable_file_is_named(tmp_path: Path, content: bytes) -> None:
         read_diagnostics([tmp_path], [])
 
 
+def test_a_file_without_rows_says_nothing(tmp_path: Path, findings: Findings) -> None:
+    folder = tmp_path / "runs" / "headwise"
+    before = layer_means(findings.diagnostics[0], "pcr")[1]
+    parquet.write_table(pa.Table.from_pylist([]), folder / "diagnostics-1.parquet")
+    held = read_diagnostics([folder], [])[0]
+    np.testing.assert_allclose(layer_means(held, "pcr")[1], before)
+    (folder / "diagnostics-0.parquet").unlink()
+    assert read_diagnostics([folder], [])[0].measures == []
+
+
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"task": ["x"], "layer": [0]}), tmp_path / "diagnostics.parquet")
     with pytest.raises(UnreadableFile, match="lacks the column doc_id, agent, head"):

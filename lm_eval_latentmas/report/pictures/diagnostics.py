@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..diagnostics import MEASURES, Diagnostics, Prompt, kept_share, layer_means, prompts_with_selection
+from ..diagnostics import MEASURES, Diagnostics, Prompt, kept_share, label, layer_means, prompts_with_selection
 from .canvas import Picture, sheet, styles
 
 _MOST_TOKENS = 100
@@ -25,11 +25,11 @@ def by_layer(diagnostics: Sequence[Diagnostics]) -> Picture | None:
             style = look[held.arm]
             panel.plot(layers, means, color=style.colour, linestyle=style.line, label=held.arm)
             panel.fill_between(layers, low, high, color=style.colour, alpha=0.15, linewidth=0)
-        panel.set_title(f"{measure.upper()}: {MEASURES[measure]}", fontsize="small")
+        panel.set_title(f"{label(measure)}: {MEASURES[measure]}", fontsize="small")
         panel.set_xlabel("layer")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)), frameon=False)
-    text = f"{', '.join(measures).upper()} over the layers for {', '.join(look)}; bands are quartiles."
+    text = f"{', '.join(map(label, measures))} over the layers for {', '.join(look)}; bands are quartiles."
     return Picture("diagnostics", "Diagnostics by layer", text, figure)
 
 
