@@ -32,8 +32,9 @@ class Weights:
         gc.collect()
         batches = {"batch_size": self.grid.batch_size, "max_batch_size": self.grid.max_batch_size}
         given = {name: value for name, value in batches.items() if value is not None}
-        # without a device given as None, lm-eval's own default is a GPU, there or not
-        self._lm = LatentMASLM(**own, **loading, **given, device=self.grid.device)
+        # the default of lm-eval's command line, which means the CPU where there is no GPU; its class's own does not
+        given["device"] = self.grid.device or "cuda:0"
+        self._lm = LatentMASLM(**own, **loading, **given)
         self._loading = loading
         return self._lm
 
