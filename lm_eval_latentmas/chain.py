@@ -9,86 +9,22 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from lm_eval_latentmas.agents import Agent, PromptSet
+from lm_eval_latentmas.agents import PromptSet
 from lm_eval_latentmas.cache import Relay, Segment
 from lm_eval_latentmas.config import ChainSettings
-from lm_eval_latentmas.continuations import placed, reply_opening
 from lm_eval_latentmas.decoding import Decoder, Job, Thought
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.model_adapters.rebase import Rotation
+from lm_eval_latentmas.planning import Plan, Planner, Question
 from lm_eval_latentmas.records import Record
 from lm_eval_latentmas.relay import wire
 from lm_eval_latentmas.relay.compressor import Compressor
-from lm_eval_latentmas.relay_probe import split_upstream
 from lm_eval_latentmas.rollout import LatentSpace, NonFiniteState, prefill, think
-from lm_eval_latentmas.sampling import Draws, Generation, seed_of
+from lm_eval_latentmas.sampling import Draws
 from lm_eval_latentmas.topology import side_by_side
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Question:
-    """One request: what is asked, where it comes from, and how the answer is to be decoded.
-
-    system: replaces the prompt set's system line. prefix: the judger's answer begins with it.
-    continuations: answers that are given and scored; none where one is to be decoded.
-    """
-
-    task: str
-    doc_id: int
-    repeat: int
-    text: str
-    generation: Generation
-    system: str | None = None
-    prefix: str = ""
-    continuations: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"task {self.task}, document {self.doc_id}"
-
-    @property
-    def document(self) -> tuple[object, ...]:
-        """The question without its repeat."""
-        return (self.task, self.system, self.text, self.prefix)
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """What makes this sample itself, the same in any order, subset or shard: never the document's number."""
-        return (*self.document, self.repeat)
-
-    def seed(self, seed: int) -> int:
-        """The seed of this question's draws."""
-        return seed_of(seed, *self.identity)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A question with every agent's prompt in tokens.
-
-    key: what the caller knows the sample by.
-    prompts: one per agent that runs; those of the thinking agents are another document's where relays are shuffled.
-    thinking_about: that other document, or the question. continuations: the tokens of each, behind the last prompt.
-    clamped: new tokens were cut to the context. opened: the judger's prompt ends inside a thought.
-    """
-
-    question: Question
-    key: str
-    prompts: tuple[tuple[int, ...], ...]
-    generation: Generation
-    clamped: bool
-    opened: bool
-    thinking_about: Question
-    continuations: tuple[tuple[int, ...], ...] = ()
-
-    def __str__(self) -> str:
-        return str(self.question)
-
-    @property
-    def thinker_tokens(self) -> int:
-        """L: prompt tokens of the agents that think (method, section 4)."""
-        return sum(map(len, self.prompts[:-1]))
 
 
 @dataclass
@@ -111,6 +47,8 @@ class Handed:
 class Chain:
     """The agents over one model: `plan` questions, then `answer` them."""
 
+    planner_class: type[Planner] = Planner
+
     def __init__(
         self,
         adapter: ModelAdapter,
@@ -131,80 +69,17 @@ class Chain:
         self._strip_thought = think_end_token is not None
         opening, closing = adapter.thought
         self._thought = Thought(opening, think_end_token if think_end_token is not None else closing)
-        self._reply_opening = reply_opening(adapter, closing)
+        self.planner = self.planner_class(adapter, prompts, settings, max_length=max_length, seed=seed)
 
     # -- before anything runs -----------------------------------------------------------------------
 
     def thought_about(self, questions: Sequence[Question]) -> list[Question]:
-        """For every question the one that its thinking agents are shown: itself, or its partner in a shuffle."""
-        return self._partners(questions) if self.settings.relay == "shuffled" else list(questions)
+        """See `Planner.thought_about`."""
+        return self.planner.thought_about(questions)
 
     def plan(self, question: Question, key: str = "", *, thinking_about: Question | None = None) -> Plan:
-        """Render and count every prompt of a question.
-
-        Raises ValueError with the numbers where the prompts and latent steps leave no room for an answer.
-        """
-        about = thinking_about or question
-        shown, _ = split_upstream(about.text)
-        thinking = [self._text(agent, about, shown) for agent in self._thinkers()]
-        spoken, judger, continuations = self._judger(question)
-        prompts = (*(tuple(self.adapter.encode(text)) for text in thinking), judger)
-        used, counted = self._used(prompts)
-        wanted = max(map(len, continuations), default=question.generation.max_gen_toks)
-        room, least = self.max_length - used, wanted if continuations else 1
-        if room < least:
-            scored = f", and the longest continuation has {least} tokens" if continuations else ""
-            raise ValueError(
-                f"{question}: {counted} need {used} positions, and the model has {self.max_length}{scored}; "
-                "nothing is cut. Shorten the question or lower latent_steps (mode=text: text_tokens)"
-            )
-        generation = replace(question.generation, max_gen_toks=min(wanted, room))
-        opened = spoken.rstrip().endswith(self._thought.open)
-        return Plan(question, key, prompts, generation, wanted > room, opened, about, continuations)
-
-    def _thinkers(self) -> tuple[Agent, ...]:
-        """The agents that think: none where the judger works alone."""
-        alone = self.settings.relay == "none" or self.settings.mode == "single"
-        return () if alone else self.prompts.thinkers
-
-    def _text(self, agent: Agent, question: Question, shown: str, messages: str | None = None) -> str:
-        """An agent's rendered prompt; ``shown`` is the part of the question that it sees."""
-        scored = bool(question.continuations)
-        turns = self.prompts.turns(
-            agent, shown, task=question.task, system=question.system, scored=scored, messages=messages
-        )
-        return self.adapter.render(turns)
-
-    def _judger(
-        self, question: Question, messages: str | None = None
-    ) -> tuple[str, tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """The judger's text up to where it goes on by itself, its tokens, and those of the continuations."""
-        _, asked = split_upstream(question.text)
-        text = self._text(self.prompts.judger, question, asked, messages)
-        if question.prefix or question.continuations:
-            text += self._reply_opening + question.prefix
-        return text, *placed(self.adapter, text, question.continuations, verbatim=bool(question.prefix))
-
-    def _used(self, prompts: Sequence[Sequence[int]]) -> tuple[int, str]:
-        """Positions taken before the answer, and what takes them: all agents share one timeline."""
-        steps = self.settings.latent_steps * (len(prompts) - 1)
-        return sum(map(len, prompts)) + steps, f"{self._counted(prompts)} and latent steps ({steps})"
-
-    def _counted(self, prompts: Sequence[Sequence[int]]) -> str:
-        agents = self.prompts.agents[-len(prompts) :]
-        counts = ", ".join(f"{agent.name} {len(prompt)}" for agent, prompt in zip(agents, prompts, strict=True))
-        return f"prompts ({counts} tokens)"
-
-    def _partners(self, questions: Sequence[Question]) -> list[Question]:
-        """For every question another document of its task, by a cycle that seed and documents alone decide."""
-        partner: dict[tuple[object, ...], Question] = {}
-        for task in {question.task for question in questions}:
-            distinct = {q.document: q for q in questions if q.task == task}
-            cycle = sorted(distinct.values(), key=lambda q: seed_of(self.seed, "shuffled", *q.document))
-            if len(cycle) < 2:
-                raise ValueError(f"relay=shuffled: task {task} has one document here; it takes at least two")
-            partner |= {q.document: other for q, other in zip(cycle, cycle[1:] + cycle[:1], strict=True)}
-        return [partner[question.document] for question in questions]
+        """See `Planner.plan`."""
+        return self.planner.plan(question, key, thinking_about=thinking_about)
 
     # -- the agents that think ----------------------------------------------------------------------
 

@@ -9,18 +9,19 @@ from lm_eval_latentmas.model_adapters import ModelAdapter
 Tokens = tuple[int, ...]
 
 
-def reply_opening(adapter: ModelAdapter, close: str) -> str:
+def reply_opening(adapter: ModelAdapter) -> str:
     """What stands between a prompt and the reply to it, by the model's own chat template.
 
-    Nothing for most; a blank, a closed empty thought or a channel's name for others. ``close`` ends a thought that the
-    prompt opens where the template does not show how.
+    Nothing for most; a blank, a closed empty thought or a channel's name for others. A thought that the prompt opens is
+    closed also where the template does not show how.
     """
+    opening, closing = adapter.thought
     turns, reply = [{"role": "user", "content": "question"}], "the reply as it was written"
     prompt = adapter.render(turns)
     written = adapter.render([*turns, {"role": "assistant", "content": reply}])
     if written.startswith(prompt) and reply in written[len(prompt) :]:
         return written[len(prompt) :].split(reply)[0]
-    return f"\n{close}\n\n" if prompt.rstrip().endswith(adapter.thought[0]) else ""
+    return f"\n{closing}\n\n" if prompt.rstrip().endswith(opening) else ""
 
 
 def placed(
