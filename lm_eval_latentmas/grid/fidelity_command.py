@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lm_eval_latentmas.grid import options
-from lm_eval_latentmas.grid.plan import Grid, expand
+from lm_eval_latentmas.grid.plan import Grid, arms_of
 from lm_eval_latentmas.report.commands import choices
 from lm_eval_latentmas.report.commands.compare import show_fidelity
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     if "tasks" not in given or not arguments.compressors:
         raise ValueError("fidelity needs --compressors and --tasks")
     given["results"] = Path(given.get("results", Grid.results))
-    grid = Grid(arms=expand([{"compressor": arguments.compressors.split(",")}]), **given)
+    grid = Grid(arms=tuple(arms_of(arguments.compressors)), **given)
     # loads torch, transformers and lm_eval, which reading results never needs
     from lm_eval_latentmas.grid.fidelity import measure_fidelity
 

@@ -14,6 +14,7 @@ import yaml
 
 from lm_eval_latentmas.naming import nearest
 from lm_eval_latentmas.relay.settings import number
+from lm_eval_latentmas.report.arms import relay_name
 
 _MOST_OF_A_NAME = 60
 
@@ -125,6 +126,11 @@ def read_grid(path: str | Path, **overrides: Any) -> Grid:
     return Grid(**(given | lists | {"arms": expand(arms), "results": Path(given.get("results", Grid.results))}))
 
 
+def arms_of(compressors: str) -> list[dict[str, Any]]:
+    """Arms from names between commas; the controls ``none`` and ``shuffled`` are names too."""
+    return [dict(_CONTROLS.get(name, {"compressor": name})) for name in compressors.split(",")]
+
+
 def swept(arguments: Sequence[str]) -> dict[str, list[Any]]:
     """``["kv_budget=8,16", "pca_rank=2,4"]`` as lists by argument.
 
@@ -140,6 +146,7 @@ def swept(arguments: Sequence[str]) -> dict[str, list[Any]]:
     return found
 
 
+_CONTROLS = {name: {"compressor": "full", "relay": name} for name in ("none", "shuffled")}
 _FIELDS = [f.name for f in fields(Grid)]
 
 
@@ -148,6 +155,6 @@ def _listed(value: Any) -> tuple[Any, ...]:
 
 
 def _named(arguments: Mapping[str, Any]) -> str:
-    rest = [f"{name}={value}" for name, value in arguments.items() if name != "compressor"]
-    head = [str(arguments["compressor"])] if "compressor" in arguments else []
-    return " ".join(head + rest) or "default"
+    head = relay_name(arguments.get("compressor"), arguments.get("relay"))
+    rest = [f"{name}={value}" for name, value in arguments.items() if name not in ("compressor", "relay")]
+    return " ".join(([str(head)] if head else []) + rest) or "default"

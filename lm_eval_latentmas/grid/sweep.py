@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from lm_eval_latentmas.grid import options
-from lm_eval_latentmas.grid.plan import Grid, expand, swept
+from lm_eval_latentmas.grid.plan import Grid, arms_of, expand, swept
 from lm_eval_latentmas.report.commands import choices
 from lm_eval_latentmas.report.commands.compare import show_sweep
 
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     if "tasks" not in given:
         raise ValueError("a sweep needs --tasks")
     values = swept(arguments.arguments)
-    compressors = {"compressor": arguments.compressors.split(",")} if arguments.compressors else {}
+    bases = arms_of(arguments.compressors) if arguments.compressors else [{}]
     given["results"] = Path(given.get("results", Grid.results))
-    grid = Grid(arms=expand([compressors | values]), **given)
+    grid = Grid(arms=expand([base | values for base in bases]), **given)
     return show_sweep(arguments, [grid.results], list(values)) if options.run(grid) else 0

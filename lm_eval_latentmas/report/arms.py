@@ -74,6 +74,18 @@ def find_arm(arms: list[Arm], name: str | None) -> Arm:
     return next((by_name[reference] for reference in _REFERENCES if reference in by_name), arms[0])
 
 
+def relay_name(compressor: str | None, relay: str | None) -> str | None:
+    """The compressor's name, or for the controls what the judger got in place of its own relay.
+
+    ``none`` for no relay, ``shuffled`` for the full relay of another document, ``h-obf shuffled`` for a compressed one.
+    """
+    if relay == "none":
+        return "none"
+    if relay == "shuffled":
+        return "shuffled" if compressor in (None, "full") else f"{compressor} shuffled"
+    return compressor
+
+
 def all_tasks(arms: list[Arm]) -> list[str]:
     """Every task of any arm, in the order of first appearance."""
     return list(dict.fromkeys(task for arm in arms for task in arm.tasks))
@@ -98,7 +110,11 @@ def _names(firsts: list[Run]) -> list[str]:
 
 
 def _head(run: Run, all_runs: list[Run]) -> str:
-    parts = [run.arguments.get("compressor") or run.arguments.get("pretrained") or run.arguments["model"]]
+    parts = [
+        relay_name(run.arguments.get("compressor"), run.arguments.get("relay"))
+        or run.arguments.get("pretrained")
+        or run.arguments["model"]
+    ]
     for key, told_by in (("model", ("model",)), ("pretrained", ("pretrained", "weights"))):
         # one model has many paths, and one path may be loaded in many ways: both must differ
         if all(len({_told(other, name) for other in all_runs}) > 1 for name in told_by):
@@ -119,5 +135,9 @@ def _short(name: str) -> str:
 def _difference(index: int, names: list[str], runs: list[Run], source: str) -> str:
     same = [getattr(run, source) for run, name in zip(runs, names, strict=True) if name == names[index]]
     own = getattr(runs[index], source)
-    keys = [k for k in own if k not in NOT_A_SETTING and len({str(other.get(k)) for other in same}) > 1]
+    keys = [
+        k
+        for k in own
+        if k not in (*NOT_A_SETTING, "compressor", "relay") and len({str(other.get(k)) for other in same}) > 1
+    ]
     return "".join(f" {key}={own[key]}" for key in keys)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_latentmas.grid.plan import Cell, Grid, expand, read_grid, swept
+from lm_eval_latentmas.grid.plan import Cell, Grid, arms_of, expand, read_grid, swept
 
 GRID = """
 tasks: [latentmas_gsm8k, latentmas_demo]
@@ -63,6 +63,13 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, text: str, said: str
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ValueError, match=r"nowhere\.yaml: can't be read"):
         read_grid("nowhere.yaml")
+
+
+def test_controls_are_named_like_compressors() -> None:
+    arms = arms_of("none,shuffled,full,h-obf")
+    assert arms[:2] == [{"compressor": "full", "relay": "none"}, {"compressor": "full", "relay": "shuffled"}]
+    assert [Cell(arm, 0).arm for arm in arms] == ["none", "shuffled", "full", "h-obf"]
+    assert Cell({"compressor": "h-obf", "relay": "shuffled", "kv_budget": 8}, 0).arm == "h-obf shuffled kv_budget=8"
 
 
 def test_folders_differ_exactly_where_runs_do() -> None:

@@ -38,7 +38,7 @@ def test_names_add_only_what_tells_arms_apart(write_run: Callable[..., Path]) ->
         last = write_run({"sums": [1, 0]}, **given)
     write_run({"sums": [1, 0]}, compressor="full", relay="none")
     names = [arm.name for arm in arms_in(last.parent)]
-    assert names == ["full", "h-obf", "h-obf kv_budget=8", "full relay=none"]
+    assert names == ["full", "h-obf", "h-obf kv_budget=8", "none"]
 
 
 def test_one_model_under_two_paths_is_one_arm_and_two_models_are_two(write_run: Callable[..., Path]) -> None:
