@@ -86,6 +86,9 @@ class MinMax:
 
     def _group(self, states: Tensor, filled: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         """Minimum and scale of the groups that run along ``dim``, in the states' dtype."""
+        if not states.shape[dim]:
+            nothing = states.sum(dim, keepdim=True)
+            return nothing, nothing
         low = states.masked_fill(~filled, torch.inf).amin(dim, keepdim=True)
         high = states.masked_fill(~filled, -torch.inf).amax(dim, keepdim=True)
         # a row without states has no minimum

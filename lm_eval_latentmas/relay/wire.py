@@ -233,16 +233,22 @@ def _layer(tensors: dict[str, Tensor], layer: int, about: dict[str, Any], size: 
             raise WireError(f"relay message: '{layer}.{name}' has shape {list(packed.shape)}")
     read = {name: _unpacked(packed, slots)[None] for name, packed in flags.items()}
     there = ~read["holes"][0] if about["holes"] else None
-    empty = [torch.empty(1, heads, slots, width, dtype=dtype, device="meta") for width in (key_width, value_width)]
-    filled = torch.ones(1, 1, slots, dtype=torch.bool, device="meta")
-    expected = WIRE_CODECS[about["codec"]].encode(*empty, filled)
-    for name, like in expected.items():
+    for name, like in _expected(about["codec"], heads, slots, (key_width, value_width), dtype).items():
         read[name] = _spread(tensors, f"{layer}.{name}", like[0], there)
     positions = f"{layer}.positions"
     shared = positions in tensors and tensors[positions].dim() == 3 and tensors[positions].shape[0] == 1
     like = torch.empty(1 if shared else heads, slots, 1, dtype=torch.int32, device="meta")
     read["positions"] = _spread(tensors, positions, like, there)[..., 0]
     return read
+
+
+def _expected(codec: str, heads: int, slots: int, widths: tuple[int, int], dtype: torch.dtype) -> dict[str, Tensor]:
+    """What the codec writes for such a layer, as tensors without memory."""
+    empty = [torch.empty(1, heads, slots, width, dtype=dtype, device="meta") for width in widths]
+    try:
+        return WIRE_CODECS[codec].encode(*empty, torch.ones(1, 1, slots, dtype=torch.bool, device="meta"))
+    except (ValueError, IndexError, RuntimeError) as error:
+        raise WireError(f"relay message: {codec} cannot have written {heads} heads of sizes {widths}") from error
 
 
 def _take(tensors: dict[str, Tensor], name: str, dtype: torch.dtype) -> Tensor:
