@@ -50,7 +50,7 @@ class RelaySettings:
         rank("pca_rank", self.pca_rank)
         choice("svd", self.svd, ("fast", "exact"))
         choice("allocation", self.allocation, ("uniform", "adaptive"))
-        if not isinstance(self.evr_tau, (int, float)) or not 0 < self.evr_tau <= 1:
+        if type(self.evr_tau) not in (int, float) or not 0 < self.evr_tau <= 1:
             raise ValueError(f"evr_tau={self.evr_tau}: a share of the variance is above 0 and at most 1")
         count("evr_cap", self.evr_cap, least=1)
         count("chunk_bytes", self.chunk_bytes, least=1)
@@ -71,27 +71,27 @@ def number(value: Any) -> Any:
     return value.strip()
 
 
-def choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+def choice(name: str, value: Any, allowed: tuple[str | bool, ...]) -> None:
     """Refuses a value outside of ``allowed``."""
     if value not in allowed:
-        raise ValueError(f"{name}={value}: allowed are {', '.join(allowed)}")
+        raise ValueError(f"{name}={value}: allowed are {', '.join(str(one).lower() for one in allowed)}")
 
 
 def count(name: str, value: Any, least: int) -> None:
     """Refuses anything but an integer of at least ``least``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if type(value) is not int or value < least:
         raise ValueError(f"{name}={value}: give a whole number, {least} or more")
 
 
 def budget(name: str, value: Any, hint: str) -> None:
     """Refuses anything but a count (0 or more) or a share (0 < x < 1)."""
-    counted = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    counted = type(value) is int and value >= 0
     if not counted and not (isinstance(value, float) and 0 < value < 1):
         raise ValueError(f"{name}={value}: a budget is 0 or more, or a share between 0 and 1; {hint}")
 
 
 def rank(name: str, value: Any) -> None:
     """Refuses anything but None, ``auto``, a count of 0 or more or a share of the kept budget (0 < x < 1)."""
-    counted = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    counted = type(value) is int and value >= 0
     if value not in (None, "auto") and not counted and not (isinstance(value, float) and 0 < value < 1):
         raise ValueError(f"{name}={value}: a rank is 0 or more, a share between 0 and 1 of the kept budget, or auto")
