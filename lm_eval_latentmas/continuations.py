@@ -8,6 +8,13 @@ from lm_eval_latentmas.model_adapters import ModelAdapter
 
 Tokens = tuple[int, ...]
 
+_TURNS = [{"role": "user", "content": "question"}]
+
+
+def opens_thought(adapter: ModelAdapter) -> bool:
+    """Whether the chat template begins a thought for the model, which then only ends it."""
+    return adapter.render(_TURNS).rstrip().endswith(adapter.thought[0])
+
 
 def reply_opening(adapter: ModelAdapter) -> str:
     """What stands between a prompt and the reply to it, by the model's own chat template.
@@ -15,13 +22,12 @@ def reply_opening(adapter: ModelAdapter) -> str:
     Nothing for most; a blank, a closed empty thought or a channel's name for others. A thought that the prompt opens is
     closed also where the template does not show how.
     """
-    opening, closing = adapter.thought
-    turns, reply = [{"role": "user", "content": "question"}], "the reply as it was written"
-    prompt = adapter.render(turns)
-    written = adapter.render([*turns, {"role": "assistant", "content": reply}])
+    reply = "the reply as it was written"
+    prompt = adapter.render(_TURNS)
+    written = adapter.render([*_TURNS, {"role": "assistant", "content": reply}])
     if written.startswith(prompt) and reply in written[len(prompt) :]:
         return written[len(prompt) :].split(reply)[0]
-    return f"\n{closing}\n\n" if prompt.rstrip().endswith(opening) else ""
+    return f"\n{adapter.thought[1]}\n\n" if opens_thought(adapter) else ""
 
 
 def placed(

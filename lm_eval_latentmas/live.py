@@ -7,6 +7,7 @@ are overwritten by the next write.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -216,6 +217,12 @@ class LiveCache(Cache):
         for name in ("lengths", "history", "cursors"):
             held = getattr(self, name)
             setattr(self, name, [held[row] for row in rows])
+
+    def branch(self, rows: Sequence[int]) -> LiveCache:
+        """A cache of its own that begins with copies of the given rows, some of them several times."""
+        other = copy.copy(self)
+        other.keep_rows(rows)
+        return other
 
     def replace_rows(self, rows: Sequence[int], other: LiveCache) -> None:
         """Put the rows of ``other`` into ``rows`` of this cache; a row index of `rows` or above adds a row."""

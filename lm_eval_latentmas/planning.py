@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lm_eval_latentmas.agents import Agent, PromptSet
@@ -79,8 +79,7 @@ class Plan:
 class Planner:
     """Makes plans of questions for one model, prompt set and configuration."""
 
-    #: Stands for the messages of other agents while there are none; None where agents hand on relays.
-    no_messages: str | None = None
+    _remedy = "Shorten the question or lower latent_steps"
 
     def __init__(
         self, adapter: ModelAdapter, prompts: PromptSet, settings: ChainSettings, *, max_length: int, seed: int
@@ -99,10 +98,22 @@ class Planner:
         Raises ValueError with the numbers where the prompts and latent steps leave no room for an answer.
         """
         about = thinking_about or question
-        thinking = [self.thinker(agent, about, self.no_messages) for agent in self._thinkers()]
-        judger, continuations, opened = self.judger(question, self.no_messages)
+        thinking = [self.thinker(index, about, self.no_messages(index)) for index in range(len(self.thinkers))]
+        return self.fitted(question, key, about, thinking, self.no_messages(len(self.prompts.thinkers)), self._used)
+
+    def fitted(
+        self,
+        question: Question,
+        key: str,
+        about: Question,
+        thinking: Sequence[Tokens],
+        messages: str | None,
+        used_by: Callable[[Sequence[Tokens]], tuple[int, str]],
+    ) -> Plan:
+        """The plan whose thinking agents' prompts are known, if there is room; ``used_by`` counts what is taken."""
+        judger, continuations, opened = self.judger(question, messages)
         prompts = (*thinking, judger)
-        used, counted = self._used(prompts)
+        used, counted = used_by(prompts)
         wanted = max(map(len, continuations), default=question.generation.max_gen_toks)
         room, least = self.max_length - used, wanted if continuations else 1
         if room < least:
@@ -114,10 +125,14 @@ class Planner:
         generation = replace(question.generation, max_gen_toks=min(wanted, room))
         return Plan(question, key, prompts, generation, wanted > room, opened, about, continuations)
 
-    def thinker(self, agent: Agent, question: Question, messages: str | None) -> Tokens:
+    def no_messages(self, index: int) -> str | None:
+        """Stands for what the agent at ``index`` hears while there is nothing; None where agents hand on relays."""
+        return None
+
+    def thinker(self, index: int, question: Question, messages: str | None) -> Tokens:
         """The prompt of a thinking agent, which sees the upstream part of a question that is marked in two."""
         shown, _ = split_upstream(question.text)
-        return tuple(self.adapter.encode(self._text(agent, question, shown, messages)))
+        return tuple(self.adapter.encode(self._text(self.prompts.agents[index], question, shown, messages)))
 
     def judger(self, question: Question, messages: str | None) -> tuple[Tokens, tuple[Tokens, ...], bool]:
         """The judger's prompt, the tokens of the question's continuations, and whether the prompt opens a thought."""
@@ -128,7 +143,8 @@ class Planner:
         prompt, continuations = placed(self.adapter, text, question.continuations, verbatim=bool(question.prefix))
         return prompt, continuations, text.rstrip().endswith(self.adapter.thought[0])
 
-    def _thinkers(self) -> tuple[Agent, ...]:
+    @property
+    def thinkers(self) -> tuple[Agent, ...]:
         """The agents that think: none where the judger works alone."""
         alone = self.settings.relay == "none" or self.settings.mode == "single"
         return () if alone else self.prompts.thinkers
@@ -144,14 +160,12 @@ class Planner:
         )
         return self.adapter.render(turns)
 
-    _remedy = "Shorten the question or lower latent_steps"
-
-    def _used(self, prompts: Sequence[Sequence[int]]) -> tuple[int, str]:
+    def _used(self, prompts: Sequence[Tokens]) -> tuple[int, str]:
         """Positions taken before the answer, and what takes them: all agents share one timeline."""
         steps = self.settings.latent_steps * (len(prompts) - 1)
         return sum(map(len, prompts)) + steps, f"{self._counted(prompts)} and latent steps ({steps})"
 
-    def _counted(self, prompts: Sequence[Sequence[int]]) -> str:
+    def _counted(self, prompts: Sequence[Tokens]) -> str:
         agents = self.prompts.agents[-len(prompts) :]
         counts = ", ".join(f"{agent.name} {len(prompt)}" for agent, prompt in zip(agents, prompts, strict=True))
         return f"prompts ({counts} tokens)"

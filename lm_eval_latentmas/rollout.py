@@ -49,19 +49,24 @@ class LatentSpace:
         return (vector * (self.norm.to(vector.device) / norm)).to(hidden.dtype)
 
 
-def prefill(adapter: ModelAdapter, cache: LiveCache, prompts: Sequence[Sequence[int]]) -> Tensor:
-    """Read one prompt per row behind what the cache holds; return each row's state at its last real token.
+def read(adapter: ModelAdapter, cache: LiveCache, tokens: Sequence[Sequence[int]]) -> Tensor:
+    """Read the tokens of every row behind what the cache holds; return the states, (rows, width, hidden).
 
     Rows are padded on the right with their own last token: index 0 is always real, and pads never become states.
     """
-    lengths = [len(prompt) for prompt in prompts]
+    lengths = [len(row) for row in tokens]
     width = max(lengths)
-    padded = [[*prompt, *([prompt[-1]] * (width - len(prompt)))] for prompt in prompts]
+    padded = [[*row, *([row[-1]] * (width - len(row)))] for row in tokens]
     device = adapter.device
     embeds = adapter.embed(torch.tensor(padded, device=device))
     with cache.writing(lengths, width, device) as positions:
-        hidden = adapter.forward(embeds, positions, cache)
-    last = torch.tensor(lengths, device=hidden.device) - 1
+        return adapter.forward(embeds, positions, cache)
+
+
+def prefill(adapter: ModelAdapter, cache: LiveCache, prompts: Sequence[Sequence[int]]) -> Tensor:
+    """Read one prompt per row; return each row's state at its last real token, (rows, hidden)."""
+    hidden = read(adapter, cache, prompts)
+    last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=hidden.device)
     return hidden[torch.arange(len(prompts), device=hidden.device), last]
 
 
