@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,8 @@ def measure_fidelity(grid: Grid, say: Callable[[str], None]) -> list[Path]:
     Raises:
         ValueError: as `run_grid`, and a task without generated answers.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("fidelity is measured by one process; start it without accelerate or torchrun")
     check_arguments(grid)
     weights, paths = Weights(grid), []
     for seed in grid.seeds:

@@ -14,16 +14,19 @@ def answer(findings: Findings) -> list[str]:
     decisive = _decisive(findings)
     if not decisive:
         return [f"Only {findings.reference.name} was run: there is nothing to compare it with."]
+    controls = {arm.name for arm in findings.arms if arm.is_control}
+    judged = [c for c in decisive if c.arm not in controls]
     sentences = []
     for verdict in ("better", "worse"):
-        if found := [c for c in decisive if c.verdict == verdict]:
+        if found := [c for c in judged if c.verdict == verdict]:
             sentences.append(
                 f"{verdict.capitalize()} than {findings.reference.name} on {_where(found[0])}: {_named(found)}."
             )
-    if unclear := [c for c in decisive if c.difference is not None and not c.distinguishable]:
+    if unclear := [c for c in judged if c.difference is not None and not c.distinguishable]:
         sentences.append(_unclear(unclear, findings.reference.name))
     sentences += [f"{c.arm}: {c.verdict}." for c in decisive if c.refused]
-    if smallest := _smallest(findings, decisive):
+    sentences += [_control(c) for c in decisive if c.arm in controls and not c.refused]
+    if smallest := _smallest(findings, judged):
         sentences.append(smallest)
     return sentences
 
@@ -47,13 +50,23 @@ def _unclear(comparisons: list[Comparison], reference: str) -> str:
     return sentence
 
 
+def _control(comparison: Comparison) -> str:
+    """What a control says of the tasks: a judger that does as well without its relay says nothing of relays."""
+    what = f"With another or no relay ({_named([comparison])})"
+    if comparison.verdict == "worse":
+        return (
+            f"{what} the judger does worse than with {comparison.reference}: its relay carries something that it uses."
+        )
+    return f"{what} the judger does not do worse: here scores say little about what a relay carries."
+
+
 def _smallest(findings: Findings, decisive: list[Comparison]) -> str | None:
     """The smallest relay among arms not shown to be worse; silent where sizes are unknown."""
     worse = {c.arm for c in decisive if c.verdict == "worse" or c.refused}
     sizes = {
         arm.name: size
         for arm in findings.arms
-        if arm.name not in worse and (size := arm_cost(arm, findings.tasks).relay_bytes)
+        if arm.name not in worse and not arm.is_control and (size := arm_cost(arm, findings.tasks).relay_bytes)
     }
     if len(sizes) < 2:
         return None

@@ -30,6 +30,11 @@ class Arm:
         return self.arguments.get("compressor")
 
     @property
+    def is_control(self) -> bool:
+        """Whether the judger got no relay, or another document's."""
+        return self.arguments.get("relay") in ("none", "shuffled")
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         """Tasks with at least one run."""
         return tuple(self.runs)

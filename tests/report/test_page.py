@@ -63,6 +63,19 @@ def test_the_answer_claims_what_the_tests_show(findings: Findings) -> None:
     assert smallest.endswith("not shown to be worse: h-obf, 0.012 MB per sample, 4.5 times smaller than full's.")
 
 
+def test_the_answer_says_what_the_controls_show(write_run: Callable[..., Path]) -> None:
+    write_run({"sums": [1] * 50 + [0] * 10}, compressor="full", relay_bytes=9000)
+    write_run({"sums": [1] * 50 + [0] * 10}, compressor="full", relay="shuffled", relay_bytes=9)
+    last = write_run({"sums": [1] * 10 + [0] * 50}, compressor="full", relay="none", relay_bytes=0)
+    shuffled, none = answer(read_findings([last.parent]))
+    assert shuffled == (
+        "With another or no relay (shuffled (+0.0 points)) the judger does not do worse: "
+        "here scores say little about what a relay carries."
+    )
+    assert "none (-66.7 points" in none
+    assert none.endswith("its relay carries something that it uses.")
+
+
 def test_one_arm_is_not_compared(dummy_folder: Path) -> None:
     findings = read_findings([dummy_folder])
     assert answer(findings) == ["Only dummy was run: there is nothing to compare it with."]
