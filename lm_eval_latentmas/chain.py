@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from lm_eval_latentmas.agents import PromptSet
 from lm_eval_latentmas.cache import Relay, Segment
 from lm_eval_latentmas.config import ChainSettings
 from lm_eval_latentmas.decoding import Decoder, Job, Thought
+from lm_eval_latentmas.diagnostics import HopDiagnostics
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.model_adapters.rebase import Rotation
@@ -60,10 +62,10 @@ class Chain:
         seed: int,
         fingerprint: str = "",
         think_end_token: str | int | None = None,
-        probe: Callable[..., None] | None = None,
+        diagnostics: HopDiagnostics | None = None,
     ) -> None:
         self.adapter, self.compressor, self.prompts, self.settings = adapter, compressor, prompts, settings
-        self.max_length, self.seed, self.fingerprint, self.probe = max_length, seed, fingerprint, probe
+        self.max_length, self.seed, self.fingerprint, self.diagnostics = max_length, seed, fingerprint, diagnostics
         self._space: LatentSpace | None = None
         self._rotation = Rotation.of(adapter) if settings.mode == "latent" and prompts.side_by_side else None
         self._strip_thought = think_end_token is not None
@@ -102,6 +104,8 @@ class Chain:
             for start in range(0, relay.rows, len(plans)):
                 bytes_per_hop.append(sizes[start : start + len(plans)])
                 states_per_hop.append([relay.states(row) for row in range(start, start + len(plans))])
+        if self.diagnostics is not None:
+            self.diagnostics.write([plan.key for plan in plans])
         left = [self._gathered(relay, range(row, relay.rows, len(plans))) for row in range(len(plans))]
         return [
             Handed(
@@ -133,13 +137,15 @@ class Chain:
         """
         started = time.perf_counter()
         prompts = [plan.prompts[index] for plan, index in turns]
-        following = [self._following(*turn) for turn in turns] if self.compressor.mass == "next" else None
+        oracle = self.compressor.mass == "next"
+        following = [self._following(*turn) for turn in turns] if oracle or self.diagnostics else None
         room = max(map(len, prompts)) + self.settings.latent_steps + max(map(len, following or [()]))
         if relay is None:
             cache = LiveCache(self.adapter.layers, len(turns))
             cache.reserve(room)
         else:
             cache = LiveCache.from_relay(relay, self._cursors(relay), reserve=room)
+        starts = list(cache.cursors)
         hidden = prefill(self.adapter, cache, prompts)
         if self.compressor.mass == "latent":
             cache.track_mass()
@@ -150,10 +156,19 @@ class Chain:
             raise error.at(f"{plan}, agent {self.prompts.agents[index].name}") from None
         logger.debug("agents %s: state norms per step %s", {index for _, index in turns}, norms.mean(dim=1).tolist())
         if following is not None:
-            with cache.looking_ahead():  # an oracle: what the next agent's prompt would attend to
+            with cache.looking_ahead(mass=oracle):  # what the next agent's prompt would attend to
                 prefill(self.adapter, cache, following)
         thought = self._now()
-        relay = self.compressor(self._segment(cache, turns, prompts, relay))
+        segment = self._segment(cache, turns, prompts, relay)
+        if self.diagnostics is None:
+            relay = self.compressor(segment)
+        else:
+            relay = self.diagnostics.compress(
+                segment,
+                cache,
+                list(map(len, following)),
+                [self._told(*turn, start) for turn, start in zip(turns, starts, strict=True)],
+            )
         compressed = self._now()
         spent["latent"] += thought - started
         spent["compression"] += compressed - thought
@@ -162,6 +177,20 @@ class Chain:
         relay, sizes = self._sent(relay)
         spent["transport"] += self._now() - compressed
         return relay, sizes
+
+    def _told(self, plan: Plan, index: int, start: int) -> dict[str, Any]:
+        """What the diagnostics of one row are about."""
+        question = plan.thinking_about
+        return {
+            "key": plan.key,
+            "task": plan.question.task,
+            "doc_id": question.doc_id,
+            "repeat": plan.question.repeat,
+            "agent": self.prompts.agents[index].name,
+            "hop": index,
+            "prompt": plan.prompts[index],
+            "start": start,
+        }
 
     def _following(self, plan: Plan, index: int) -> tuple[int, ...]:
         """The prompt of the agent that reads what the agent at ``index`` hands on."""

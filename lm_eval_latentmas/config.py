@@ -72,9 +72,9 @@ class ChainSettings:
             count("seed", self.seed, least=0)
 
     def shaping(self) -> dict[str, Any]:
-        """The settings that change what comes out, as plain JSON: all but where it is kept."""
+        """The settings that change what comes out, as plain JSON: all but where it is kept and what is noted of it."""
         values = asdict(self)
-        return {key: value for key, value in values.items() if key != "run_dir"}
+        return {key: value for key, value in values.items() if key not in ("run_dir", "diagnostics")}
 
 
 def own_arguments() -> dict[str, Any]:

@@ -20,7 +20,8 @@ from lm_eval_latentmas.batching import affordable_rows
 from lm_eval_latentmas.chain import Chain, Plan, Question
 from lm_eval_latentmas.config import ChainSettings, is_known, split_arguments
 from lm_eval_latentmas.conversation import pack, unpack
-from lm_eval_latentmas.datasets import check_access
+from lm_eval_latentmas.datasets import check_access, provenance
+from lm_eval_latentmas.diagnostics import HopDiagnostics
 from lm_eval_latentmas.embedded import embedded_model
 from lm_eval_latentmas.journal import Journal, key_of
 from lm_eval_latentmas.launch import Launch
@@ -102,7 +103,13 @@ class LatentMASLM(HFLM):
             seed=self.seed,
             fingerprint=self.fingerprint,
             think_end_token=self.think_end_token,
+            diagnostics=self._diagnostics(),
         )
+
+    def _diagnostics(self) -> HopDiagnostics | None:
+        if not self.settings.diagnostics:
+            return None
+        return HopDiagnostics(self.journal.folder, self.compressor, lambda token: self.tokenizer.decode([token]))
 
     # -- loading ------------------------------------------------------------------------------------
 
@@ -197,9 +204,12 @@ class LatentMASLM(HFLM):
     def get_model_info(self) -> dict[str, Any]:
         """lm-eval's model info, and under ``latentmas`` all that is needed to repeat the run and what it cost."""
         records = self.journal.asked(self.launch.id)
+        asked = harness.request()
+        tasks = sorted({record.task for record in records})
         return super().get_model_info() | {
             "latentmas": {
                 **self.claims,
+                "data": provenance(tasks, asked.data_dir if asked else None),
                 "model": {"fingerprint": self.fingerprint, "max_length": self.max_length, "device": str(self.device)},
                 "prompt_set": self.prompts.as_dict(),
                 "processes": self.world_size,
