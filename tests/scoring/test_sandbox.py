@@ -232,7 +232,7 @@ def test_a_program_does_not_end_with_the_evaluation_that_is_killed(sandbox, tmp_
         print(sandbox.level, flush=True)
         sandbox.run(Call("def f():\\n    while True: pass", "f", [[]]), Limits(cpu_seconds=60))
     """
-    environment = os.environ | {"PYTHONPATH": str(PACKAGES)}
+    environment = os.environ | {"PYTHONPATH": str(PACKAGES), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as evaluation:
         evaluation.stdout.readline()
