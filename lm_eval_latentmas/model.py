@@ -32,6 +32,7 @@ from lm_eval_latentmas.records import Record, Response
 from lm_eval_latentmas.relay.presets import compressor
 from lm_eval_latentmas.sampling import Generation
 from lm_eval_latentmas.scoring.consent import check_consent
+from lm_eval_latentmas.scoring.samples_file import keep_samples_in
 from lm_eval_latentmas.summary import columns, summarise
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class LatentMASLM(HFLM):
         """Open the journal and make the chain, once the model is there."""
         self.launch = Launch(self.world_size)
         self.journal = Journal(self.launch.folder(self.settings.run_dir), self.claims)
+        keep_samples_in(self.settings.run_dir)
         self.journal.claim("model", {"fingerprint": self.fingerprint, "max_length": self.max_length})
         self.chain = Chain(
             self.adapter,
