@@ -9,10 +9,13 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it, imported when the name is first used
 _PUBLIC = {
+    "Compressor": "relay.compressor",
     "LatentMASLM": "model",
     "Record": "records",
+    "Relay": "cache",
     "Response": "records",
     "Segment": "cache",
+    "Selection": "relay.selectors",
 }
 __all__ = ["__version__", *sorted(_PUBLIC)]
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hatchling import build as backend
 
+import lm_eval_latentmas
+
 ROOT = Path(__file__).resolve().parents[1]
 OUTER = ("model_adapters", "task_configs")
 # found, not imported: the adapters need torch, and these interpreters see no other package
@@ -119,3 +121,14 @@ def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):
         packed.extractall(tmp_path, filter="data")
     rebuilt = built(backend.build_wheel, tmp_path / archive.name.removesuffix(".tar.gz"), tmp_path)
     assert names(rebuilt) == names(wheel)
+
+
+@pytest.mark.parametrize("name", lm_eval_latentmas.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(lm_eval_latentmas, name)
+    assert name in dir(lm_eval_latentmas)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'LatentMASML'"):
+        lm_eval_latentmas.LatentMASML  # noqa: B018
