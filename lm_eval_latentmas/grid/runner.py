@@ -45,7 +45,7 @@ def run_grid(grid: Grid, say: Callable[[str], None] = logger.info, weights: Weig
     todo = [cell for cell in cells if not is_finished(grid, cell)]
     if len(todo) < len(cells):
         say(f"{len(cells) - len(todo)} of {len(cells)} runs are finished already")
-    tasks = TaskManager(include_path=grid.include_path, metadata={"data_dir": grid.data_dir} if grid.data_dir else {})
+    tasks = TaskManager(include_path=grid.include_path, metadata=_metadata(grid))
     weights = weights or Weights(grid)
     started = time.monotonic()
     for index, cell in enumerate(todo):
@@ -87,11 +87,17 @@ def _evaluate(grid: Grid, cell: Cell, lm: LatentMASLM, tasks: TaskManager) -> No
         confirm_run_unsafe_code=grid.confirm_run_unsafe_code,
         evaluation_tracker=tracker,
         task_manager=tasks,
+        metadata=_metadata(grid),
         bootstrap_iters=0,
     )
     if results is not None:  # None on all processes but the first
         results["config"]["model"] = tracker.general_config_tracker.model_source = _MODEL
         _write(tracker, results, folder)
+
+
+def _metadata(grid: Grid) -> dict[str, Any]:
+    """What lm-eval hands on to tasks, and what the model reads to learn where documents come from."""
+    return {"data_dir": grid.data_dir} if grid.data_dir else {}
 
 
 def _write(tracker: EvaluationTracker, results: dict[str, Any], folder: Path) -> None:

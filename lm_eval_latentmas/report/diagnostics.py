@@ -69,13 +69,14 @@ def read_diagnostics(places: Iterable[str | Path], arms: Sequence[Arm]) -> list[
     folders = [Path(place) for place in places if Path(place).is_dir()] + [path for path in names if path.is_dir()]
     paths = {path.resolve() for folder in folders for path in folder.rglob("diagnostics*.parquet")}
     by_arm: dict[str, list[Path]] = {}
+    order = {arm.name: place for place, arm in enumerate(arms)}
     for path in sorted(paths):
         by_arm.setdefault(names.get(path.parent, path.parent.name), []).append(path)
     return [
         Diagnostics(
             arm, _of_prompts([_columns(path, _REQUIRED) for path in found]), *_prompts({p.parent for p in found})
         )
-        for arm, found in by_arm.items()
+        for arm, found in sorted(by_arm.items(), key=lambda held: order.get(held[0], len(order)))
     ]
 
 

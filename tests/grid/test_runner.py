@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lm_eval_latentmas.autoload import task_folder
 from lm_eval_latentmas.cli import main
 from lm_eval_latentmas.grid import runner
 from lm_eval_latentmas.grid.plan import Grid, expand
 from lm_eval_latentmas.model import LatentMASLM
+from lm_eval_latentmas.report.contents import pictures_of
+from lm_eval_latentmas.report.diagnostics import kept_share, prompts_with_selection
 from lm_eval_latentmas.report.findings import read_findings
 from lm_eval_latentmas.report.reading import find_results, read_samples
+from lm_eval_latentmas.report.sample_data import sample_data
 
 
 def grid(home: Path, results: Path, arms: list[dict[str, Any]], **changes: Any) -> Grid:
@@ -159,3 +165,32 @@ def test_what_is_missing_is_one_line(given: list[str], said: str, capsys: pytest
     err = capsys.readouterr().err
     assert said in err
     assert len(err.splitlines()) == 1
+
+
+def test_local_data_are_used(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    rows = [{"question": f"What is {n} + 1?", "answer": f"It is {n + 1}.\n#### {n + 1}"} for n in range(2)]
+    (tmp_path / "data" / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plan = replace(
+        grid(home, tmp_path / "out", [{"compressor": "gen"}], seeds=(1,), gen_kwargs={"max_gen_toks": 4}),
+        tasks=("latentmas_gsm8k",),
+        data_dir=str(tmp_path / "data"),
+        include_path=task_folder(),
+    )
+    runner.run_grid(plan)
+    samples = list(read_samples(next((tmp_path / "out").rglob("samples_latentmas_gsm8k_*"))))
+    assert [sample["doc"]["question"] for sample in samples] == [row["question"] for row in rows]
+
+
+def test_diagnostics_of_a_grid_reach_the_report(home: Path, tmp_path: Path) -> None:
+    plan = grid(home, tmp_path, [{"compressor": ["headwise", "h-obf"], "kv_budget": 4}], seeds=(1,), limit=2)
+    runner.run_grid(replace(plan, model_args=plan.model_args | {"diagnostics": True}))
+    findings = read_findings([tmp_path])
+    assert [held.arm for held in findings.diagnostics] == ["headwise", "h-obf"]
+    prompt = prompts_with_selection(findings.diagnostics[0])[0]
+    share = kept_share(findings.diagnostics[0], prompt, len(findings.diagnostics[0].tokens[prompt]))
+    # four of the candidates in each of two heads, in each of three layers; the sink is no candidate
+    assert share.shape[0] == 3
+    assert (share.sum(axis=1) == 4).all()
+    assert {"diagnostics", "selection"} <= {picture.name for picture in pictures_of(findings)}
+    assert sample_data(findings)["tasks"][0]["kept"]
