@@ -1,4 +1,4 @@
-"""How many rows fit: ``batch_size=auto`` from free memory and the states that one sample can come to hold."""
+"""How many rows fit: ``batch_size=auto`` from free memory and what one sample can come to hold."""
 
 from __future__ import annotations
 
@@ -38,3 +38,9 @@ def affordable_rows(adapter: Any, plans: Sequence[Any], latent_steps: int, *, mo
         per_row / 2**30,
     )
     return rows
+
+
+def affordable_windows(adapter: Any, longest: int, *, most: int) -> int:
+    """Rows of ``longest`` tokens that the model can score alone, from 1 to ``most``: their logits are what counts."""
+    per_row = longest * (adapter.bytes_per_state + 4 * 4 * adapter.head.weight.shape[0])  # logits, and three copies
+    return max(1, min(most, int(_SHARE * free_bytes(adapter.device) / per_row)))

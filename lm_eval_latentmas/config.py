@@ -66,15 +66,30 @@ class ChainSettings:
         choice("diagnostics", self.diagnostics, (True, False))
         if self.diagnostics and self.run_dir is None:
             raise ValueError("diagnostics=True: they are written to a run directory; give run_dir=FOLDER")
+        if self.diagnostics and self.mode != "latent":
+            raise ValueError(f"diagnostics=True: they are about relays, and mode={self.mode} has none")
         if self.mode == "single" and self.relay != "own":
             raise ValueError(f"relay={self.relay}: mode=single hands nothing on; leave one of the two out")
         if self.seed is not None:
             count("seed", self.seed, least=0)
 
+    def idle(self) -> list[str]:
+        """Settings that differ from their defaults and have no effect in this mode."""
+        idle = [] if self.mode == "text" else _changed(self, ("text_tokens",))
+        if self.mode != "latent":
+            idle += _changed(self, ("compressor", "latent_steps", "latent_realign", "positions", "transport"))
+            idle += _changed(self.hand_off, (f.name for f in fields(RelaySettings)))
+        return idle
+
     def shaping(self) -> dict[str, Any]:
         """The settings that change what comes out, as plain JSON: all but where it is kept and what is noted of it."""
         values = asdict(self)
         return {key: value for key, value in values.items() if key not in ("run_dir", "diagnostics")}
+
+
+def _changed(settings: ChainSettings | RelaySettings, names: Iterable[str]) -> list[str]:
+    defaults = type(settings)()
+    return [name for name in names if getattr(settings, name) != getattr(defaults, name)]
 
 
 def own_arguments() -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,26 +14,28 @@ import transformers
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_latentmas import attention, harness
+from lm_eval_latentmas import attention, harness, instances
 from lm_eval_latentmas.agents import load_prompts
-from lm_eval_latentmas.batching import affordable_rows
-from lm_eval_latentmas.chain import Chain, Plan, Question
+from lm_eval_latentmas.batching import affordable_rows, affordable_windows
+from lm_eval_latentmas.chain import Chain
 from lm_eval_latentmas.config import ChainSettings, is_known, split_arguments
-from lm_eval_latentmas.conversation import pack, unpack
+from lm_eval_latentmas.conversation import pack
 from lm_eval_latentmas.datasets import check_access, provenance
 from lm_eval_latentmas.diagnostics import HopDiagnostics
 from lm_eval_latentmas.embedded import embedded_model
 from lm_eval_latentmas.journal import Journal, key_of
 from lm_eval_latentmas.launch import Launch
+from lm_eval_latentmas.likelihood import score
 from lm_eval_latentmas.model_adapters import adapter_class
+from lm_eval_latentmas.planning import Plan, Question
 from lm_eval_latentmas.progress import Progress
 from lm_eval_latentmas.provenance import fingerprint, versions
 from lm_eval_latentmas.records import Record, Response
 from lm_eval_latentmas.relay.presets import compressor
-from lm_eval_latentmas.sampling import Generation
 from lm_eval_latentmas.scoring.consent import check_consent
 from lm_eval_latentmas.scoring.samples_file import keep_samples_in
 from lm_eval_latentmas.summary import columns, summarise
+from lm_eval_latentmas.text_chain import TextChain
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +89,11 @@ class LatentMASLM(HFLM):
         self.compressor = compressor(settings.compressor, settings.hand_off)
         self.seed = settings.seed if settings.seed is not None else torch.initial_seed()
         self.claims = self._claims()
-        if settings.latent_steps == 0:
+        if settings.mode == "text":
+            self.prompts.check_text()
+        if idle := settings.idle():
+            logger.warning("mode=%s: %s set, without effect", settings.mode, ", ".join(idle))
+        elif settings.latent_steps == 0 and settings.mode == "latent":
             logger.warning("latent_steps=0: agents relay their prompts and think no latent step")
 
     def _open(self) -> None:
@@ -96,7 +102,8 @@ class LatentMASLM(HFLM):
         self.journal = Journal(self.launch.folder(self.settings.run_dir), self.claims)
         keep_samples_in(self.settings.run_dir)
         self.journal.claim("model", {"fingerprint": self.fingerprint, "max_length": self.max_length})
-        self.chain = Chain(
+        self.without_agents: dict[str, str] = {}
+        self.chain = (TextChain if self.settings.mode == "text" else Chain)(
             self.adapter,
             self.compressor,
             self.prompts,
@@ -154,7 +161,44 @@ class LatentMASLM(HFLM):
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Answer requests through the chain; finished samples of the run directory are not computed again."""
-        questions = _questions(requests, self.max_gen_toks)
+        questions = instances.written(requests, self.max_gen_toks)
+        records = self._records(questions, self.chain.answer, quiet=disable_tqdm)
+        return [self._response(record, request) for record, request in zip(records, requests, strict=True)]
+
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Score continuations by the judger, after the agents have thought about the context; one chain a context.
+
+        Without a context there is nothing to think about, and the model scores alone, as under ``--model hf``.
+        """
+        bare = [request for request in requests if not request.args[0]]
+        asked = [request for request in requests if request.args[0]]
+        self._note_plain(bare, "empty context")
+        plain = super().loglikelihood(bare, disable_tqdm) if bare else []
+        scores = dict(zip(map(id, bare), plain, strict=True))
+        questions = instances.scored(asked)
+        records = self._records(questions, partial(score, self.chain), quiet=disable_tqdm) if asked else []
+        for request, question, record in zip(asked, questions, records, strict=True):
+            scores[id(request)] = record.scores[question.continuations.index(request.args[1])]
+            self.cache_hook.add_partial("loglikelihood", request.args, scores[id(request)])
+        return [scores[id(request)] for request in requests]
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Score whole texts by the model alone, as under ``--model hf``: there is no question to think about."""
+        self._note_plain(requests, "rolling log-likelihood")
+        return super().loglikelihood_rolling(requests, disable_tqdm)
+
+    def _note_plain(self, requests: Sequence[Instance], why: str) -> None:
+        for task in sorted({request.task_name or "" for request in requests} - set(self.without_agents)):
+            self.without_agents[task] = why
+            logger.warning("task %s: %s, so that no agent thinks; the model scores alone", task, why)
+
+    def _detect_batch_size(self, requests: Any = None, pos: int = 0) -> int:
+        """Rows that the model scores alone at a time; HFLM finds the number out by running out of memory."""
+        longest = max((len(row[1]) + len(row[2]) for row in (requests or [])[pos:]), default=self.max_length)
+        return affordable_windows(self.adapter, min(longest, self.max_length), most=self.max_batch_size)
+
+    def _records(self, questions: Sequence[Question], run: Callable[..., Any], *, quiet: bool) -> list[Record]:
+        """A record per question; ``run`` makes those that the run directory lacks, longest first."""
         others = self.chain.thought_about(questions)
         keys = [self._key(question, other) for question, other in zip(questions, others, strict=True)]
         self.journal.ask(
@@ -165,23 +209,24 @@ class LatentMASLM(HFLM):
         plans = [self.chain.plan(question, key, thinking_about=other) for key, (question, other) in todo.items()]
         plans.sort(key=lambda plan: -(plan.thinker_tokens + plan.generation.max_gen_toks))
         _warn_clamped(plans)
-        with Progress(len(plans), done=len(known), quiet=disable_tqdm or self.rank != 0) as progress:
-            for plan, record in self.chain.answer(plans, self._rows(plans) if plans else 1, progress=progress.phase):
+        with Progress(len(plans), done=len(known), quiet=quiet or self.rank != 0) as progress:
+            for plan, record in run(plans, self._rows(plans) if plans else 1, progress=progress.phase):
                 self.journal.put(plan.key, record)
                 known[plan.key] = record
                 progress.step()
-        return [self._response(known[key], request) for key, request in zip(keys, requests, strict=True)]
+        return [known[key] for key in keys]
 
     def _key(self, question: Question, thought_about: Question) -> str:
-        """What a sample is kept under: everything that changes its text."""
-        parts = (question.identity, question.generation, thought_about.document)
+        """What a sample is kept under: everything that changes its text or scores."""
+        parts = (question.identity, question.generation, question.continuations, thought_about.document)
         return key_of(self.claims, self.fingerprint, self.max_length, parts)
 
     def _rows(self, plans: Sequence[Plan]) -> int:
         """Rows that run side by side: as asked for, or as many as memory holds with all agents' histories."""
         if str(self.batch_size) != "auto":
             return int(self.batch_size)
-        rows = affordable_rows(self.adapter, plans, self.settings.latent_steps, most=self.max_batch_size)
+        per_agent = self.settings.text_tokens if self.settings.mode == "text" else self.settings.latent_steps
+        rows = affordable_rows(self.adapter, plans, per_agent, most=self.max_batch_size)
         self.batch_sizes[len(self.batch_sizes)] = rows
         return rows
 
@@ -215,6 +260,7 @@ class LatentMASLM(HFLM):
                 "model": {"fingerprint": self.fingerprint, "max_length": self.max_length, "device": str(self.device)},
                 "prompt_set": self.prompts.as_dict(),
                 "processes": self.world_size,
+                "without_agents": self.without_agents,
                 "summary": summarise(records),
                 "samples": columns(records),
             }
@@ -223,50 +269,6 @@ class LatentMASLM(HFLM):
 
 #: Loading arguments that change speed or place, never the text.
 _HARMLESS = {"batch_size", "max_batch_size", "device", "cache_dir", "token", "offload_folder", "trust_remote_code"}
-
-
-def _questions(requests: Sequence[Instance], default_max: int) -> list[Question]:
-    """Requests as questions; the n-th request for one document is its n-th repeat.
-
-    In a run over several processes lm-eval pads ranks with copies of their last request: beyond a request's own
-    repeats the copies begin again at 0, so that no document is computed twice, and their responses are not added to
-    the request's own.
-    """
-    seen: Counter[int] = Counter()
-    questions = []
-    for request in requests:
-        repeats = max(1, request.repeats or 1)
-        repeat = seen[id(request)] % repeats
-        seen[id(request)] += 1
-        if seen[id(request)] > repeats:
-            request.resps = _AtMost(repeats, request.resps)
-        context, arguments = request.args
-        talk = unpack(context)
-        questions.append(
-            Question(
-                task=request.task_name or "",
-                doc_id=request.doc_id if request.doc_id is not None else 0,
-                repeat=repeat,
-                text=talk.question,
-                generation=Generation.of(arguments, default_max=default_max),
-                system=talk.system,
-                prefix=talk.prefix,
-            )
-        )
-    return questions
-
-
-class _AtMost(list):
-    """A list that takes no more than ``most`` items; what is appended beyond is dropped."""
-
-    def __init__(self, most: int, items: Iterable[Any] = ()) -> None:
-        super().__init__(items)
-        self.most = most
-
-    def append(self, item: Any) -> None:
-        """Append while there is room."""
-        if len(self) < self.most:
-            super().append(item)
 
 
 def _warn_clamped(plans: Sequence[Plan]) -> None:
