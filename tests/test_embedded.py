@@ -38,9 +38,9 @@ def test_the_embedded_model_is_a_grouped_query_llama_with_a_chat_template(lm):
 
 
 def _question(lm):
-    from lm_eval_latentmas.model import _questions
+    from lm_eval_latentmas.instances import written
 
-    return _questions(requests()[:1], 16)[0]
+    return written(requests()[:1], 16)[0]
 
 
 @torch.no_grad()
