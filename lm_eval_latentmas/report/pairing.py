@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .runs import Run, Sample
+from .runs import Run
+from .samples import Sample
 from .statistics import document_means
 
 Key = tuple[str, int]

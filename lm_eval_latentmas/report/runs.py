@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,35 +10,12 @@ from typing import Any
 from lm_eval_latentmas.naming import nearest
 
 from .reading import ResultsFile, read_samples
+from .samples import Sample, number_of, read_sample
 
 # the seed, which arms are averaged over, and arguments that change no answer
 NOT_A_SETTING = frozenset(
     "seed run_dir diagnostics device agent_devices batch_size max_batch_size chunk_bytes transport compile".split()  # noqa: SIM905
 )
-# where data sets keep what was asked; a document without any of them shows the prompt
-_QUESTION_FIELDS = ("question", "problem", "query", "prompt", "text")
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One document as one run answered it.
-
-    key: the document's hash and, for documents that occur more than once, which of them it is.
-    fact: in the relay probe, the type of the fact asked for and the sentences that follow it.
-    score: None when the metric gave no number (NaN, or parts of a score that only exists for the whole set).
-    """
-
-    key: tuple[str, int]
-    doc_id: int
-    prompt_hash: str
-    target_hash: str
-    question: str
-    prompt: str
-    target: str
-    responses: tuple[str, ...]
-    filtered: str
-    score: float | None
-    fact: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +90,7 @@ def _run(file: ResultsFile, task: str, wanted: str | None) -> Run | None:
         setting=setting,
         seed=_seed(arguments.get("seed", config.get("torch_seed"))),
         samples=samples,
-        aggregate=_number(data["results"][task][chosen]),
+        aggregate=number_of(data["results"][task][chosen]),
         others=_same_filter(data["results"][task], filter_name),
         relay=(own.get("samples") or {}).get(task, {}),
         prompt_set=own.get("prompt_set"),
@@ -130,7 +106,7 @@ def _metrics(data: dict[str, Any], task: str) -> list[str]:
 
 
 def _same_filter(results: dict[str, Any], filter_name: str) -> dict[str, float]:
-    numbers = {name: _number(value) for name, value in results.items() if name.partition(",")[2] == filter_name}
+    numbers = {name: number_of(value) for name, value in results.items() if name.partition(",")[2] == filter_name}
     return {name.partition(",")[0]: number for name, number in numbers.items() if number is not None}
 
 
@@ -178,7 +154,7 @@ def _samples(file: ResultsFile, task: str, metric: str, filter_name: str) -> tup
     samples = []
     for row in read_samples(path):
         if row["filter"] == filter_name:
-            samples.append(_sample(row, metric, seen[row["doc_hash"]]))
+            samples.append(read_sample(row, metric, seen[row["doc_hash"]]))
             seen[row["doc_hash"]] += 1
     return tuple(samples), _shortfalls(file, task, path.name, samples)
 
@@ -193,46 +169,5 @@ def _shortfalls(file: ResultsFile, task: str, name: str, samples: list[Sample]) 
     return tuple(notes)
 
 
-def _sample(row: dict[str, Any], metric: str, occurrence: int) -> Sample:
-    prompts = list((row.get("arguments") or {}).values())
-    prompt = str(prompts[0].get("arg_0", "")) if prompts else ""
-    doc = row.get("doc") if isinstance(row.get("doc"), dict) else {}
-    return Sample(
-        key=(row["doc_hash"], occurrence),
-        doc_id=row["doc_id"],
-        prompt_hash=row.get("prompt_hash", ""),
-        target_hash=row.get("target_hash", ""),
-        question=next((doc[f] for f in _QUESTION_FIELDS if isinstance(doc.get(f), str)), prompt),
-        prompt=prompt,
-        target=str(row["target"]),
-        responses=_responses(row["resps"], prompts),
-        filtered=_filtered(row.get("filtered_resps")),
-        score=_number(row.get(metric)),
-        fact=(doc["fact_type"], doc["distance"]) if {"fact_type", "distance"} <= doc.keys() else None,
-    )
-
-
-def _responses(resps: list, prompts: list[dict]) -> tuple[str, ...]:
-    """Generated texts, or the continuation that a log-likelihood task found likeliest."""
-    first = resps[0] if resps else []
-    if first and all(isinstance(text, str) for text in first):
-        return tuple(first)
-    pairs = zip(resps, prompts, strict=False)
-    scored = [(float(tries[0][0]), str(prompt.get("arg_1", "")).strip()) for tries, prompt in pairs]
-    return (max(scored)[1],) if scored else ()
-
-
-def _filtered(filtered: Any) -> str:
-    """What the filters left of the text; pairs of log-likelihoods are nothing to read."""
-    texts = [text for text in filtered or () if isinstance(text, str)]
-    return " | ".join(texts)
-
-
 def _seed(value: Any) -> int | None:
     return int(value) if str(value).lstrip("-").isdigit() else None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool | int | float) and math.isfinite(value):
-        return float(value)
-    return None

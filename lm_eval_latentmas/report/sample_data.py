@@ -11,7 +11,8 @@ from lm_eval_latentmas.conversation import unpack
 from .arms import Arm
 from .diagnostics import kept_share, prompts_with_selection
 from .findings import Findings
-from .runs import Run, Sample
+from .runs import Run
+from .samples import Sample
 
 # longer texts are shown without their middle; the samples file beside the results has all of them
 SHOWN_CHARACTERS = 8_000
