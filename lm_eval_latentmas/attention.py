@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from lm_eval_latentmas.live import LiveCache, tiled
+from lm_eval_latentmas.live import LiveCache
 
 # transformers refuses a name with "sdpa" in it for families that its own SDPA cannot serve (soft-capping, sink logits)
 NAMES = {"sdpa": "latentmas", "eager": "latentmas_eager"}
@@ -54,51 +54,62 @@ def _attention(
     **_: object,
 ) -> tuple[Tensor, None]:
     rows, heads, width, size = query.shape
-    kv_heads = key.shape[1]
-    group = heads // kv_heads
-    # The queries of a KV head's group become more queries of that head, so that keys and values are never repeated.
-    packed = query.reshape(rows, kv_heads, group * width, size)
     scale = size**-0.5 if scaling is None else scaling
+    counts = False
     if relay_cache is not None:
         relay_cache.note_queries(module.layer_idx, query)
-        mask = relay_cache.mask(module.layer_idx, sliding_window, query.device, group)
+        mask, counts = relay_cache.mask(module.layer_idx, sliding_window, query), relay_cache.counts
+        # One softmax serves output and mass, and a step has the same output whether or not its mass is asked for.
+        written_out |= width == 1 and query.dtype == torch.float32
     else:
-        visible = _visible(attention_mask, width, key.shape[2], query.device)
-        mask = visible if width == 1 or group == 1 else tiled(visible, group)
-    counted = None if relay_cache is None else relay_cache.counted_queries(width, query.device)
-    weights = None
-    if written_out or counted is not None or softcap is not None or s_aux is not None:
-        weights = _weights(packed, key, mask, scale, softcap, s_aux, group, width)
-    if counted is not None:
-        per_query = weights.unflatten(2, (group, width)) * counted[:, None, None, :, None]
-        relay_cache.add_mass(module.layer_idx, per_query.sum(dim=(2, 3)))
-    if written_out or softcap is not None or s_aux is not None:
-        out = weights.to(value.dtype) @ value
+        mask = _visible(attention_mask, width, key.shape[2], query.device)
+    written_out |= softcap is not None or s_aux is not None
+    weights = _weights(query, key, mask, scale, softcap, s_aux) if written_out or counts else None
+    if counts:
+        relay_cache.add_mass(module.layer_idx, weights)
+    if written_out:
+        out = (weights.flatten(2, 3).to(value.dtype) @ value).reshape(rows, heads, width, -1)
     else:
-        out = nn.functional.scaled_dot_product_attention(packed, key, value, attn_mask=mask, scale=scale)
-    return out.reshape(rows, heads, width, value.shape[-1]).transpose(1, 2).contiguous(), None
+        out = _sdpa(query, key, value, mask, scale)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """PyTorch's attention, (rows, heads, width, head_dim), without copies of keys and values where it can be had."""
+    attend = nn.functional.scaled_dot_product_attention
+    group = query.shape[1] // key.shape[1]
+    if query.shape[2] == 1:
+        # the queries of a KV head's group become more queries of that head
+        packed = query.unflatten(1, (-1, group)).flatten(2, 3)
+        return attend(packed, key, value, attn_mask=mask, scale=scale).reshape(*query.shape[:3], -1)
+    if mask is not None and mask.shape[1] > 1:
+        mask = mask.repeat_interleave(group, dim=1)
+    if query.device.type == "cpu":
+        return attend(query, key, value, attn_mask=mask, scale=scale, enable_gqa=group > 1)
+    # fused GPU kernels take masks or grouped heads, not both
+    key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
+    return attend(query, key, value, attn_mask=mask, scale=scale)
 
 
 def _weights(
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor,
-    scale: float,
-    softcap: float | None,
-    sinks: Tensor | None,
-    group: int,
-    width: int,
+    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None, sinks: Tensor | None
 ) -> Tensor:
-    """Softmax weights in float32: (rows, kv_heads, group * width, slots)."""
-    scores = (query.float() @ key.float().transpose(-1, -2)) * scale
+    """Softmax weights in float32: (rows, kv_heads, group, width, slots)."""
+    group, width = query.shape[1] // key.shape[1], query.shape[2]
+    grouped = query.unflatten(1, (-1, group)).flatten(2, 3)
+    scores = (grouped.float() * scale) @ key.float().mT
+    scores = scores.unflatten(2, (group, width))
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    # The lowest finite number, not -inf: a pad query that sees nothing must not become NaN and reach later layers.
-    scores = scores.masked_fill(~mask, torch.finfo(torch.float32).min) if mask.dtype == torch.bool else scores + mask
+    if mask is not None:
+        mask = mask[:, :, None]
+        # the lowest finite number, not -inf: a query that sees nothing must not become NaN and reach later layers
+        least = torch.finfo(torch.float32).min
+        scores = scores.masked_fill(~mask, least) if mask.dtype == torch.bool else scores.add_(mask)
     if sinks is None:
         return scores.softmax(dim=-1)
-    # A sink logit per query head takes its share of the softmax and then is dropped.
-    sink = sinks.float().reshape(1, -1, group, 1).expand(scores.shape[0], -1, -1, width).reshape(*scores.shape[:-1], 1)
+    # a sink logit per query head takes its share of the softmax and then is dropped
+    sink = sinks.float().reshape(1, -1, group, 1, 1).expand(*scores.shape[:-1], 1)
     return torch.cat([scores, sink], dim=-1).softmax(dim=-1)[..., :-1]
 
 

@@ -17,7 +17,7 @@ from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.rollout import NonFiniteState, prefill, step
 from lm_eval_latentmas.sampling import Draws, Generation, next_tokens
 
-_GROWTH = 64  # slots added at a time when a decoding row outgrows its buffer
+_GROWTH = 64  # slots for an answer to begin with; a row that outgrows its buffer enlarges it
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Decoder:
     def __init__(self, adapter: ModelAdapter, rows: int) -> None:
         self.adapter, self.rows = adapter, rows
         self._cache: LiveCache | None = None
-        self._jobs: list[Job | None] = []
+        self._jobs: list[Job] = []  # one a row of the cache
         self._eos = adapter.eos_ids
 
     @property
@@ -73,23 +73,22 @@ class Decoder:
     @property
     def busy(self) -> int:
         """Rows that are decoding."""
-        return sum(job is not None for job in self._jobs)
+        return len(self._jobs)
 
     @torch.inference_mode()
     def admit(self, jobs: list[Job]) -> list[Job]:
         """Prefill the jobs' prompts on their relays and give them rows; returns those whose first token ends them."""
         started = time.perf_counter()
-        cache = self._loaded(jobs)
-        hidden = prefill(self.adapter, cache, [job.prompt for job in jobs])
-        places = self._places(len(jobs))
         if self._cache is None:
-            self._cache, self._jobs = cache, [None] * len(jobs)
-        else:
-            self._cache.replace_rows(places, cache)
-            self._jobs += [None] * (self._cache.rows - len(self._jobs))
-        for place, job in zip(places, jobs, strict=True):
-            self._jobs[place] = job
-        self._extend(places, hidden)
+            self._cache = LiveCache(self.adapter.layers, 0)
+        reserve = max(len(job.prompt) for job in jobs) + _GROWTH
+        cache = self._cache.opened([job.relay for job in jobs], [job.cursor for job in jobs], reserve=reserve)
+        for job in jobs:
+            job.relay = None  # the rows hold a copy from here on
+        hidden = prefill(self.adapter, cache, [job.prompt for job in jobs])
+        self._cache.take_in(cache)
+        self._jobs += jobs
+        self._extend(jobs, hidden)
         self._charge(jobs, started)
         return self._finished()
 
@@ -103,41 +102,15 @@ class Decoder:
     @torch.inference_mode()
     def _step(self) -> list[Job]:
         started = time.perf_counter()
-        self._drop_idle_rows()
-        busy = [job for job in self._jobs if job is not None]
-        last = torch.tensor([job.tokens[-1] if job else 0 for job in self._jobs], device=self.adapter.device)
-        hidden = step(self.adapter, self._cache, self.adapter.embed(last))
-        places = [place for place, job in enumerate(self._jobs) if job is not None]
-        self._extend(places, hidden[torch.tensor(places, device=hidden.device)])
-        self._charge(busy, started)
+        last = torch.tensor([job.tokens[-1] for job in self._jobs], device=self.adapter.device)
+        self._extend(self._jobs, step(self.adapter, self._cache, self.adapter.embed(last)))
+        self._charge(self._jobs, started)
         return self._finished()
 
-    def _loaded(self, jobs: list[Job]) -> LiveCache:
-        reserve = max(len(job.prompt) for job in jobs) + _GROWTH
-        if jobs[0].relay is None:
-            cache = LiveCache(self.adapter.layers, len(jobs))
-            cache.reserve(reserve)
-            return cache
-        relay = Relay.join([job.relay for job in jobs])
-        for job in jobs:
-            job.relay = None  # the rows hold a copy from here on
-        return LiveCache.from_relay(relay, [job.cursor for job in jobs], reserve=reserve)
-
-    def _places(self, count: int) -> list[int]:
-        idle = [place for place, job in enumerate(self._jobs) if job is None]
-        return [*idle, *range(len(self._jobs), self.rows)][:count]
-
-    def _drop_idle_rows(self) -> None:
-        """Rows that nobody waits for cost as much as busy ones, so they go once they are half of the batch."""
-        busy = [place for place, job in enumerate(self._jobs) if job is not None]
-        if len(busy) * 2 <= len(self._jobs):
-            self._cache.keep_rows(busy)
-            self._jobs = [self._jobs[place] for place in busy]
-
-    def _extend(self, places: list[int], hidden: torch.Tensor) -> None:
-        jobs = [self._jobs[place] for place in places]
+    def _extend(self, jobs: list[Job], hidden: torch.Tensor) -> None:
         logits = self.adapter.logits(hidden)
-        finite = logits.isfinite().any(dim=-1) & ~logits.isnan().any(dim=-1)
+        # the largest logit is NaN where any is, and infinite where all or the wrong ones are
+        finite = logits.amax(dim=-1).isfinite()
         if not bool(finite.all()):
             row = int((~finite).nonzero()[0])
             raise NonFiniteState(row=row, step=len(jobs[row].tokens)).at(jobs[row].key)
@@ -152,12 +125,17 @@ class Decoder:
             job.seconds += share
 
     def _finished(self) -> list[Job]:
-        done = [(place, job) for place, job in enumerate(self._jobs) if job is not None and self._is_done(job)]
-        for place, _ in done:
-            self._jobs[place] = None
+        """Take out the jobs that are done; rows stay dense, so that no pass works for nobody."""
+        done = []
+        for place in reversed(range(self.busy)):
+            if self._is_done(self._jobs[place]):
+                done.append(self._jobs[place])
+                self._jobs[place] = self._jobs[-1]
+                self._jobs.pop()
+                self._cache.drop_row(place)
         if not self.busy:
-            self._cache, self._jobs = None, []
-        return [job for _, job in done]
+            self._cache = None
+        return done[::-1]
 
     def _is_done(self, job: Job) -> bool:
         if job.tokens[-1] in self._eos:

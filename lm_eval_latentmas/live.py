@@ -7,20 +7,26 @@ are overwritten by the next write.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache
 
 from lm_eval_latentmas.cache import Relay, Segment
+from lm_eval_latentmas.inherited import Inherited
+from lm_eval_latentmas.mass import Mass
+from lm_eval_latentmas.passes import Pass
+
+_GROWTH = 8  # a buffer that turns out too small grows by one part in so many
 
 
 class LiveCache(Cache):
     """Keys and values of a batch of rows of unequal length, written in place.
 
+    keys, values: per layer a buffer (rows or more, kv_heads, slots, head_dim), None before the first write.
     lengths: real states per row. cursors: the next position per row. history: states per row that came in with a
     relay; whatever lies behind them has consecutive positions that end at the cursor.
     """
@@ -29,18 +35,16 @@ class LiveCache(Cache):
         super().__init__(layers=[])
         self.keys: list[Tensor | None] = [None] * layers
         self.values: list[Tensor | None] = [None] * layers
-        self.mass: list[Tensor | None] | None = None
         self.queries: list[Tensor | None] = []
         self.lengths = [0] * rows
         self.history = [0] * rows
         self.cursors = [0] * rows
-        self._held_positions: list[Tensor] | None = None
-        self._held_holes: list[Tensor] | None = None
+        self._inherited = Inherited()
+        self._mass: Mass | None = None
+        self._first = 0  # where this cache's rows begin in the buffers
         self._reserved = 0
-        self._width = 0
-        self._real: list[int] = []
-        self._every_query = False
-        self._on_device: dict[tuple, Tensor] = {}
+        self._pass = self._next_pass()
+        self._notes_queries = False
 
     @property
     def rows(self) -> int:
@@ -50,14 +54,9 @@ class LiveCache(Cache):
     @classmethod
     def from_relay(cls, relay: Relay, cursors: Sequence[int], *, reserve: int) -> LiveCache:
         """A cache that begins with a copy of ``relay`` and has room for ``reserve`` more states per row."""
-        cache = cls(relay.layers, relay.rows)
-        cache.lengths, cache.history, cache.cursors = list(relay.lengths), list(relay.lengths), list(cursors)
-        cache._held_positions, cache._reserved = list(relay.positions), reserve
-        cache._held_holes = None if relay.holes is None else list(relay.holes)
-        for index in range(relay.layers):
-            keys, values = relay.layer(index)
-            cache.keys[index] = _with_room(keys, max(relay.lengths) + reserve)
-            cache.values[index] = _with_room(values, max(relay.lengths) + reserve)
+        cache = cls(relay.layers, 0)
+        cache.reserve(reserve)
+        cache._load([relay], cursors)
         return cache
 
     # -- one forward pass: open, let the model call `update` for every layer, close -----------------
@@ -66,9 +65,44 @@ class LiveCache(Cache):
         """Promise that about ``states`` more states per row will be written, so that buffers are made once."""
         self._reserved = states
 
+    @contextmanager
+    def writing(self, new: Sequence[int], width: int, device: torch.device) -> Iterator[Tensor]:
+        """Around one forward pass over ``width`` tokens a row, ``new[b]`` of them real.
+
+        Yields their positions, (rows, width). Afterwards the real ones count as states.
+        """
+        self._pass = self._next_pass(real=list(new), width=width)
+        yield self._pass.positions(device)
+        self.lengths = [length + count for length, count in zip(self.lengths, new, strict=True)]
+        self.cursors = [cursor + count for cursor, count in zip(self.cursors, new, strict=True)]
+
+    def _next_pass(self, **fields: Any) -> Pass:
+        return Pass(self.lengths, self.cursors, self.history, self._inherited, **fields)
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        """Write one layer's new states, (rows, kv_heads, width, head_dim); return all states up to the longest row."""
+        now = self._pass
+        views = []
+        for buffers, states in ((self.keys, keys), (self.values, values)):
+            room = max(now.end, now.end - now.width + self._reserved)
+            buffers[layer_idx] = _with_room(buffers[layer_idx], states, self._first + self.rows, now.end, room)
+            view = buffers[layer_idx][self._first : self._first + self.rows]
+            if now.even:
+                view[:, :, now.end - now.width : now.end] = states
+            else:
+                view[now.rows(states.device), :, now.slots(states.device)] = states.transpose(1, 2)
+            views.append(view[:, :, : now.end])
+        return views[0], views[1]
+
+    def mask(self, layer_idx: int, window: int | None, like: Tensor) -> Tensor | None:
+        """What the new tokens may read, see `Pass.mask`."""
+        return self._pass.mask(layer_idx, window, like)
+
+    # -- what the queries of a pass look at ---------------------------------------------------------
+
     def track_mass(self) -> None:
         """From now on sum the attention weight that one-token queries put on every slot."""
-        self.mass = [None] * len(self.keys)
+        self._mass = Mass(len(self.keys))
 
     @contextmanager
     def looking_ahead(self, *, mass: bool = True) -> Iterator[None]:
@@ -77,213 +111,126 @@ class LiveCache(Cache):
         The rotated queries stay in ``queries``, per layer (rows, heads, width, head_dim); with ``mass`` the attention
         weight that they put on every slot replaces what was summed before.
         """
-        before = list(self.lengths), list(self.cursors), self.mass
-        self.mass = [None] * len(self.keys) if mass else None
-        self.queries, self._every_query = [None] * len(self.keys), True
+        before = list(self.lengths), list(self.cursors), self._mass
+        self._mass = Mass(len(self.keys), every=True) if mass else None
+        self.queries, self._notes_queries = [None] * len(self.keys), True
         yield
-        self._every_query = False
+        self._notes_queries = False
         self.lengths, self.cursors = before[:2]
-        self.mass = self.mass if mass else before[2]
+        self._mass = self._mass if mass else before[2]
 
     def note_queries(self, layer_idx: int, queries: Tensor) -> None:
         """Keep a pass's rotated queries where they were asked for."""
-        if self._every_query:
+        if self._notes_queries:
             self.queries[layer_idx] = queries
 
-    def counted_queries(self, width: int, device: torch.device) -> Tensor | None:
-        """Which of a pass's queries add to the mass: (rows, width) of 0 and 1; None where the pass is not counted."""
-        if self.mass is None or (width > 1 and not self._every_query):
+    @property
+    def counts(self) -> bool:
+        """Whether queries of the pass under way add to the mass."""
+        return self._mass is not None and (self._mass.every or self._pass.width == 1)
+
+    def add_mass(self, layer_idx: int, weights: Tensor) -> None:
+        """Add a pass's attention weights, (rows, kv_heads, group, width, slots) float32; pads count nothing."""
+        counted = self._pass.counted(weights.device) if self._mass.every else None
+        self._mass.add(layer_idx, weights, counted, self.keys[layer_idx].shape[2])
+
+    @property
+    def mass(self) -> tuple[Tensor, ...] | None:
+        """The mass on every slot, per layer (rows, kv_heads, slots) float32; None where nobody asked for it."""
+        if self._mass is None:
             return None
-        real = torch.tensor(self._real, device=device)[:, None]
-        return self._cached("counted", device, lambda: (torch.arange(width, device=device) < real).float())
-
-    @contextmanager
-    def writing(self, new: Sequence[int], width: int, device: torch.device) -> Iterator[Tensor]:
-        """Around one forward pass over ``width`` tokens a row, ``new[b]`` of them real.
-
-        Yields their positions, (rows, width). Afterwards the real ones count as states.
-        """
-        self._width, self._real, self._on_device = width, list(new), {}
-        offsets = torch.arange(width, device=device)
-        yield torch.tensor(self.cursors, device=device)[:, None] + offsets
-        self.lengths = [length + count for length, count in zip(self.lengths, new, strict=True)]
-        self.cursors = [cursor + count for cursor, count in zip(self.cursors, new, strict=True)]
-
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """Write one layer's new states, (rows, kv_heads, width, head_dim); return all states up to the longest row."""
-        for buffers, states in ((self.keys, keys), (self.values, values)):
-            buffers[layer_idx] = self._write(buffers[layer_idx], states)
-        end = self._end
-        return self.keys[layer_idx][:, :, :end], self.values[layer_idx][:, :, :end]
-
-    def add_mass(self, layer_idx: int, weight: Tensor) -> None:
-        """Add attention weights summed over a KV head's queries, (rows, kv_heads, slots), float32."""
-        held = self.mass[layer_idx]
-        if held is None or held.shape[-1] < weight.shape[-1]:
-            held = _with_room(weight.new_zeros(*weight.shape[:2], 0), self.keys[layer_idx].shape[2], old=held)
-            self.mass[layer_idx] = held
-        held[:, :, : weight.shape[-1]] += weight
-
-    def _write(self, buffer: Tensor | None, states: Tensor) -> Tensor:
-        end = self._end
-        if buffer is None or buffer.shape[2] < end:
-            room = max(end, max(self.lengths) + max(self._reserved, self._width))
-            empty = states.new_zeros(states.shape[0], states.shape[1], 0, states.shape[3])
-            buffer = _with_room(empty, room, old=buffer)
-        if min(self.lengths) == max(self.lengths):
-            buffer[:, :, self.lengths[0] : end] = states
-        else:
-            slots = self._slots(states.device)
-            rows = self._cached("rows", states.device, lambda: torch.arange(self.rows, device=states.device)[:, None])
-            buffer[rows, :, slots] = states.transpose(1, 2)
-        return buffer
-
-    # -- what a pass may see ------------------------------------------------------------------------
-
-    def mask(self, layer_idx: int, window: int | None, device: torch.device, group: int = 1) -> Tensor:
-        """Which slots the new tokens may read: bool, (rows, 1 or kv_heads, group * width, slots), True where visible.
-
-        A window counts positions, not slots, so it means the same after an eviction as in the dense model. ``group``
-        repeats the mask for the queries that share a KV head; a single token needs no repeating, it broadcasts.
-        """
-        has_holes = self._held_holes is not None
-        layer = layer_idx if has_holes or (window is not None and self._held_positions is not None) else None
-
-        def make() -> Tensor:
-            visible = self._visible(device)
-            if has_holes or window is not None:
-                visible = self._narrowed(visible, layer_idx, window)
-            return visible if group == 1 or self._width == 1 else tiled(visible, group)
-
-        return self._cached(("mask", window, layer, group), device, make)
-
-    def _visible(self, device: torch.device) -> Tensor:
-        slots = torch.arange(self._end, device=device)
-        return slots <= self._slots(device)[:, None, :, None]
-
-    def _narrowed(self, visible: Tensor, layer_idx: int, window: int | None) -> Tensor:
-        device = visible.device
-        if (holes := self._holes(layer_idx, device)) is not None:
-            visible = visible & ~holes[:, :, None, :]
-        if window is not None:
-            start = torch.tensor(self.cursors, device=device)[:, None]
-            queries = start + torch.arange(self._width, device=device)
-            keys = self.positions(layer_idx, device, self._end)
-            visible = visible & (queries[:, None, :, None] - keys[:, :, None, :] < window)
-        return visible
-
-    def positions(self, layer_idx: int, device: torch.device, slots: int) -> Tensor:
-        """The rotary position of every slot of a layer: (rows, 1 or kv_heads, slots) int32."""
-        index = torch.arange(slots, device=device)
-        history = torch.tensor(self.history, device=device)[:, None, None]
-        first = [c - (n - h) for c, n, h in zip(self.cursors, self.lengths, self.history, strict=True)]
-        own = torch.tensor(first, device=device)[:, None, None] + index - history
-        if self._held_positions is None:
-            return own.to(torch.int32)
-        held = self._held_positions[layer_idx].to(device)
-        held = torch.nn.functional.pad(held[..., :slots], (0, max(0, slots - held.shape[-1])))
-        return torch.where(index < history, held, own).to(torch.int32)
-
-    def _holes(self, layer_idx: int, device: torch.device) -> Tensor | None:
-        if self._held_holes is None:
-            return None
-        held = self._held_holes[layer_idx].to(device)
-        return torch.nn.functional.pad(held, (0, max(0, self._end - held.shape[-1])))[..., : self._end]
-
-    def _slots(self, device: torch.device) -> Tensor:
-        """Where the new tokens go: (rows, width)."""
-        return self._cached(
-            "slots",
-            device,
-            lambda: torch.tensor(self.lengths, device=device)[:, None] + torch.arange(self._width, device=device),
-        )
-
-    def _cached(self, name: object, device: torch.device, make: object) -> Tensor:
-        key = (name, device)
-        if key not in self._on_device:
-            self._on_device[key] = make()
-        return self._on_device[key]
+        end = max(self.lengths)
+        return tuple(self._mass.summed(index, keys, end) for index, keys in enumerate(self.keys))
 
     # -- rows that come and go ----------------------------------------------------------------------
 
-    def keep_rows(self, rows: Sequence[int]) -> None:
-        """Keep only the given rows, in the given order."""
+    def opened(self, relays: Sequence[Relay | None], cursors: Sequence[int], *, reserve: int) -> LiveCache:
+        """A cache of new rows behind this one's and in its buffers, one for each relay of a single row.
 
-        def picked(tensors: list[Tensor] | None) -> list[Tensor] | None:
-            return tensors and [tensor[torch.tensor(rows, device=tensor.device)] for tensor in tensors]
+        Once they have been read into, `take_in` makes them rows of this cache.
+        """
+        held = [relay for relay in relays if relay is not None]
+        new = LiveCache(len(self.keys), 0 if held else len(relays))
+        new.keys, new.values, new._first = self.keys, self.values, self._first + self.rows
+        new.reserve(reserve)
+        if held:
+            new._load(held, cursors)
+        else:
+            new.cursors = list(cursors)
+        return new
 
-        self.keys, self.values = picked(self.keys), picked(self.values)
-        self._held_positions, self._held_holes = picked(self._held_positions), picked(self._held_holes)
-        for name in ("lengths", "history", "cursors"):
-            held = getattr(self, name)
-            setattr(self, name, [held[row] for row in rows])
+    def take_in(self, new: LiveCache) -> None:
+        """Count the rows of an `opened` cache as this one's."""
+        self.lengths += new.lengths
+        self.history += new.history
+        self.cursors += new.cursors
+        self._inherited = self._inherited.joined(new._inherited)
 
-    def branch(self, rows: Sequence[int]) -> LiveCache:
+    def drop_row(self, row: int) -> None:
+        """Let a row go; the last one takes its place."""
+        last = self.rows - 1
+        if row != last:
+            count, first = self.lengths[last], self._first
+            for buffer in (*self.keys, *self.values):
+                buffer[first + row, :, :count] = buffer[first + last, :, :count]
+        for values in (self.lengths, self.history, self.cursors):
+            values[row] = values[last]
+            values.pop()
+        self._inherited = self._inherited.picked([*range(row), *([last] if row != last else []), *range(row + 1, last)])
+
+    def branch(self, rows: Sequence[int], *, reserve: int = 0) -> LiveCache:
         """A cache of its own that begins with copies of the given rows, some of them several times."""
-        other = copy.copy(self)
-        other.keep_rows(rows)
+        other = LiveCache(len(self.keys), 0)
+        for name in ("lengths", "history", "cursors"):
+            setattr(other, name, [getattr(self, name)[row] for row in rows])
+        other._inherited = self._inherited.picked(rows)
+        end = max(other.lengths)
+        for buffers, copies in ((self.keys, other.keys), (self.values, other.values)):
+            for index, buffer in enumerate(buffers):
+                copies[index] = buffer.new_zeros((len(rows), buffer.shape[1], end + reserve, buffer.shape[3]))
+                for place, row in enumerate(rows):
+                    copies[index][place, :, :end] = buffer[self._first + row, :, :end]
         return other
 
-    def replace_rows(self, rows: Sequence[int], other: LiveCache) -> None:
-        """Put the rows of ``other`` into ``rows`` of this cache; a row index of `rows` or above adds a row."""
-        count = max(self.rows, max(rows) + 1)
-        room = max(self.keys[0].shape[2], other.keys[0].shape[2])
-        for mine, theirs, size in (
-            (self.keys, other.keys, room),
-            (self.values, other.values, room),
-            *self._inherited_pairs(other),
-        ):
-            for index, incoming in enumerate(theirs):
-                mine[index] = _with_rows(mine[index], rows, incoming, count, size)
-        for name in ("lengths", "history", "cursors"):
-            held = getattr(self, name)
-            held += [0] * (count - len(held))
-            for row, value in zip(rows, getattr(other, name), strict=True):
-                held[row] = value
-
-    def _inherited_pairs(self, other: LiveCache) -> list[tuple[list[Tensor], list[Tensor], None]]:
-        if (self._held_holes is None) != (other._held_holes is None):
-            raise ValueError("rows with and without holes cannot share a cache")
-        pairs = [(self._held_positions, other._held_positions, None), (self._held_holes, other._held_holes, None)]
-        return [pair for pair in pairs if pair[0] is not None]
+    def _load(self, relays: Sequence[Relay], cursors: Sequence[int]) -> None:
+        """Begin with copies of relays, their rows one behind the other."""
+        rows = self._first + sum(relay.rows for relay in relays)
+        slots = max(length for relay in relays for length in relay.lengths) + self._reserved
+        for relay in relays:
+            at = self._first + self.rows
+            for index in range(relay.layers):
+                for buffers, states in zip((self.keys, self.values), relay.layer(index), strict=True):
+                    buffers[index] = _with_room(buffers[index], states, rows, slots, slots)
+                    buffers[index][at : at + relay.rows, :, : states.shape[2]] = states
+            self.lengths += relay.lengths
+            self.history += relay.lengths
+            self._inherited = self._inherited.joined(Inherited.of(relay))
+        self.cursors += cursors
 
     # -- hand-off -----------------------------------------------------------------------------------
 
     def segment(self, *, prompt: Sequence[int], latent: int, sink: Sequence[int], **fields: object) -> Segment:
         """What an agent hands to its compressor: views of the buffers, valid until the cache is written again."""
-        end = max(self.lengths)
-        positions = tuple(self.positions(index, keys.device, end) for index, keys in enumerate(self.keys))
-        holes = None
-        if self._held_holes is not None:
-            self._width = 0
-            holes = tuple(self._holes(index, keys.device) for index, keys in enumerate(self.keys))
+        done = self._next_pass()
+        layers = [(index, keys.device) for index, keys in enumerate(self.keys)]
+        holes = [self._inherited.holes_to(index, done.end, device) for index, device in layers if self._inherited.holes]
         return Segment(
-            keys=tuple(keys[:, :, :end] for keys in self.keys),
-            values=tuple(values[:, :, :end] for values in self.values),
-            mass=None if self.mass is None else tuple(self._mass(index, end) for index in range(len(self.keys))),
+            keys=tuple(keys[:, :, : done.end] for keys in self.keys),
+            values=tuple(values[:, :, : done.end] for values in self.values),
+            mass=self.mass,
             history=tuple(self.history),
             prompt=tuple(prompt),
             latent=tuple([latent] * self.rows),
             sink=tuple(sink),
             cursors=tuple(self.cursors),
-            positions=positions,
-            holes=holes,
+            positions=tuple(done.standing(*layer) for layer in layers),
+            holes=tuple(self._inherited.holes_to(index, done.end, device) for index, device in layers)
+            if holes
+            else None,
             **fields,
         )
 
-    def _mass(self, layer_idx: int, end: int) -> Tensor:
-        """A layer's mass over all slots; zeros where no query was counted (``latent_steps=0``)."""
-        held = self.mass[layer_idx]
-        if held is None:
-            rows, heads = self.keys[layer_idx].shape[:2]
-            return torch.zeros((rows, heads, end), device=self.keys[layer_idx].device)
-        return held[:, :, :end]
-
     # -- what transformers asks of any cache --------------------------------------------------------
-
-    @property
-    def _end(self) -> int:
-        return max(self.lengths) + self._width
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """States of the longest row; positions and masks are always given, so no model may rely on it."""
@@ -291,42 +238,24 @@ class LiveCache(Cache):
 
     def get_mask_sizes(self, *_: object, **__: object) -> tuple[int, int]:
         """Length and offset of the keys of the pass under way."""
-        return self._end, 0
+        return self._pass.end, 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers."""
-        return sum(t.numel() * t.element_size() for t in (*self.keys, *self.values) if t is not None)
+        return sum(tensor.nbytes for tensor in (*self.keys, *self.values) if tensor is not None)
 
 
-def _with_rows(mine: Tensor, rows: Sequence[int], incoming: Tensor, count: int, size: int | None) -> Tensor:
-    """``mine`` with the rows of ``incoming`` put at ``rows``, grown to ``count`` rows and enough slots."""
-    size = max(mine.shape[2], incoming.shape[2]) if size is None else size
-    heads = max(mine.shape[1], incoming.shape[1])
-    if mine.shape[:3] != (count, heads, size):
-        grown = mine.new_zeros((count, heads, size, *mine.shape[3:]))
-        grown[: mine.shape[0], :, : mine.shape[2]] = mine
-        mine = grown
-    target = torch.tensor(list(rows), device=mine.device)
-    mine[target] = 0
-    mine[target, :, : incoming.shape[2]] = incoming.expand(-1, heads, *incoming.shape[2:]).to(mine.dtype)
-    return mine
-
-
-def tiled(mask: Tensor, group: int) -> Tensor:
-    """Repeat (rows, heads, width, slots) for every query of a group: (rows, heads, group * width, slots)."""
-    rows, heads, width, slots = mask.shape
-    return mask[:, :, None].expand(rows, heads, group, width, slots).reshape(rows, heads, group * width, slots)
-
-
-def _with_room(states: Tensor, slots: int, old: Tensor | None = None) -> Tensor:
-    """A zeroed buffer of ``slots`` slots that begins with ``old`` (or ``states``).
+def _with_room(buffer: Tensor | None, like: Tensor, rows: int, slots: int, room: int) -> Tensor:
+    """``buffer`` if it holds ``rows`` and ``slots``, or a larger one with its contents; at first of ``room`` slots.
 
     Zeroed, because a masked weight of 0 times rubbish that happens to be NaN would still be NaN.
     """
-    source = states if old is None else old
-    shape = (*source.shape[:2], slots, *source.shape[3:])
-    buffer = source.new_zeros(shape)
-    kept = min(slots, source.shape[2])
-    buffer[:, :, :kept] = source[:, :, :kept]
-    return buffer
+    if buffer is None:
+        return like.new_zeros((rows, like.shape[1], room, like.shape[3]))
+    if buffer.shape[0] >= rows and buffer.shape[2] >= slots:
+        return buffer
+    room = buffer.shape[2] if buffer.shape[2] >= slots else max(slots, buffer.shape[2] + buffer.shape[2] // _GROWTH)
+    grown = buffer.new_zeros((max(rows, buffer.shape[0]), buffer.shape[1], room, buffer.shape[3]))
+    grown[: buffer.shape[0], :, : buffer.shape[2]] = buffer
+    return grown

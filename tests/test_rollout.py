@@ -125,14 +125,45 @@ def test_a_non_finite_state_names_row_and_step(adapter):
 
 
 @torch.no_grad()
-def test_rows_can_leave_and_come(adapter):
+@pytest.mark.parametrize("room", [0, 40])
+def test_rows_can_leave_and_come(adapter, room):
     cache = fresh(adapter, 3)
+    cache.reserve(room)
     prefill(adapter, cache, PROMPTS)
-    other = fresh(adapter, 2)
-    prefill(adapter, other, [[20, 21, 22, 23], [30, 31]])
-    cache.replace_rows([1, 3], other)
-    cache.keep_rows([1, 2, 3])
+    cache.drop_row(0)  # the last row takes its place
+    new = cache.opened([None, None], [0, 0], reserve=room)
+    prefill(adapter, new, [[20, 21, 22, 23], [30, 31]])
+    cache.take_in(new)
+    cache.drop_row(3)
     hidden = prefill(adapter, cache, [[1, 2], [3], [4, 5]])
-    for row, tokens in enumerate([[20, 21, 22, 23, 1, 2], [*PROMPTS[2], 3], [30, 31, 4, 5]]):
+    assert cache.rows == 3
+    for row, tokens in enumerate([[*PROMPTS[2], 1, 2], [*PROMPTS[1], 3], [20, 21, 22, 23, 4, 5]]):
         dense = adapter.model.model(torch.tensor([tokens])).last_hidden_state[0, -1]
         torch.testing.assert_close(hidden[row], dense, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_branch_begins_with_copies(adapter):
+    cache = fresh(adapter, 3)
+    prefill(adapter, cache, PROMPTS)
+    other = cache.branch([2, 0, 2], reserve=4)
+    before = [keys.clone() for keys in cache.keys]
+    hidden = prefill(adapter, other, [[1, 2], [3], [4, 5]])
+    assert all(map(torch.equal, before, cache.keys))
+    for row, tokens in enumerate([[*PROMPTS[2], 1, 2], [*PROMPTS[0], 3], [*PROMPTS[2], 4, 5]]):
+        dense = adapter.model.model(torch.tensor([tokens])).last_hidden_state[0, -1]
+        torch.testing.assert_close(hidden[row], dense, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_step_is_the_same_whether_or_not_its_mass_is_asked_for(adapter):
+    def run(tracked):
+        cache = fresh(adapter, 3)
+        hidden = prefill(adapter, cache, PROMPTS)
+        if tracked:
+            cache.track_mass()
+        for _ in range(3):
+            hidden = step(adapter, cache, hidden)
+        return hidden
+
+    assert torch.equal(run(True), run(False))
