@@ -118,7 +118,7 @@ def split_arguments(
     own, theirs = own_arguments(), _loading_arguments(base)
     for name in given:
         if not is_known(name, base) and name not in set(config_fields):
-            raise ValueError(f"unknown key in model_args: {nearest(name, {*own, *theirs})}")
+            raise ValueError(f"unknown key in model_args: {nearest(name, own, theirs)}, and those of --model hf")
     mine = {name: number(value) for name, value in given.items() if name in own}
     relay_names = {f.name for f in fields(RelaySettings)}
     hand_off = RelaySettings(**{name: value for name, value in mine.items() if name in relay_names})

@@ -51,6 +51,8 @@ class LatentMASLM(HFLM):
         if pretrained is None:
             arguments = embedded_model() | arguments
             pretrained = arguments.pop("pretrained")
+        # HFLM's own default is a GPU, also where PyTorch knows none
+        arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
         fields = _config_fields(pretrained, arguments)
         settings, loading = split_arguments(arguments, HFLM, config_fields=fields)
         self._attention = _attention_name(loading)

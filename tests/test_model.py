@@ -4,6 +4,7 @@ import json
 
 import lm_eval
 import pytest
+import torch
 from lm_eval.tasks import TaskManager
 from tiny import llama_config, saved_model
 from transformers import T5Config
@@ -108,6 +109,12 @@ def test_an_encoder_decoder_is_refused_before_weights_load(tmp_path, home, monke
     monkeypatch.setattr(LatentMASLM, "_create_model", lambda *_, **__: pytest.fail("weights were loaded"))
     with pytest.raises(ValueError, match="model_type 't5': the chain needs a decoder-only causal LM"):
         LatentMASLM(**arguments(home, pretrained=str(tmp_path)))
+
+
+def test_without_a_device_the_best_one_there_is_is_taken(home):
+    given = arguments(home)
+    del given["device"]
+    assert LatentMASLM(**given).device.type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def test_a_field_of_the_models_config_may_be_overridden(home):
