@@ -41,7 +41,7 @@ def _decisive(findings: Findings) -> list[Comparison]:
 
 
 def _unclear(comparisons: list[Comparison], reference: str) -> str:
-    sizes = [c.detectable for c in comparisons if c.detectable is not None]
+    sizes = [c.detectable for c in comparisons if c.detectable is not None and c.unit == 100]
     needed = [c.needed for c in comparisons if c.needed is not None]
     sentence = f"Not distinguishable from {reference} on {_where(comparisons[0])}: {_named(comparisons)}."
     if sizes:
@@ -83,9 +83,10 @@ def _named(comparisons: list[Comparison]) -> str:
 
 def _difference(comparison: Comparison) -> str:
     difference = comparison.difference
-    text = f"{100 * difference.estimate:+.1f} points"
+    unit = comparison.unit
+    text = f"{unit * difference.estimate:+.1f}" + " points" * (unit == 100)
     if difference.low is not None:
-        text += f", {100 * difference.low:+.1f} to {100 * difference.high:+.1f}"
+        text += f", {unit * difference.low:+.1f} to {unit * difference.high:+.1f}"
     return text
 
 

@@ -28,7 +28,8 @@ _FEW = 5
 class Comparison:
     """One arm against the reference on one task, or on the mean of all (``task`` is None).
 
-    Scores and differences are in the metric's own unit (0 to 1 for accuracy), the difference is arm minus reference.
+    Scores and differences are in the metric's own unit (0 to 1 for accuracy), the difference is arm minus reference;
+    ``unit`` is what they are multiplied with to be shown: 100 for shares, as points.
     better, worse: documents on which the arm gains or loses. ``refused`` says why there is nothing else.
     """
 
@@ -47,6 +48,7 @@ class Comparison:
     detectable: float | None = None
     needed: int | None = None
     higher_is_better: bool = True
+    unit: int = 100
     notes: tuple[str, ...] = ()
     refused: str = ""
 
@@ -130,6 +132,7 @@ def _described(blank: Comparison, pairs: list[Pairs], differences: np.ndarray, s
     notes = list(blank.notes)
     if 0 < better + worse < _FEW:
         notes.append(f"only {better + worse} documents differ: trust the test, not the interval")
+    in_points = all(map(_in_points, pairs))
     return replace(
         blank,
         documents=len(differences),
@@ -141,7 +144,8 @@ def _described(blank: Comparison, pairs: list[Pairs], differences: np.ndarray, s
         p_value=test.p_value,
         test=test.name,
         detectable=detectable_difference(differences),
-        needed=documents_needed(differences) if all(map(_in_points, pairs)) else None,
+        needed=documents_needed(differences) if in_points else None,
+        unit=100 if in_points else 1,
         notes=tuple(notes),
     )
 

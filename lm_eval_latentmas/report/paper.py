@@ -52,7 +52,8 @@ def benchmark(task: str) -> str:
 def published_rows(backbone: str, tasks: Sequence[str]) -> list[Row]:
     """Published scores as rows below those of a main table over ``tasks``."""
     rows = []
-    for arm, scores in published_scores(backbone).items():
+    known = [task for task in tasks if benchmark(task) in published()[backbone]["benchmarks"]]
+    for arm, scores in published_scores(backbone).items() if known else ():
         cells = [scores.get(benchmark(task)) for task in tasks]
         rows.append(Row((f"{arm} (published, {backbone})", *with_mean(cells)), f"published {backbone}"))
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,8 +21,11 @@ _POINTS = 100
 def main_table(arms: Sequence[Arm], tasks: Sequence[str], extra: Sequence[Row] = ()) -> Table:
     """Scores of every arm on every task, and their mean; ``extra`` rows (published figures) follow in groups."""
     columns = [Column("arm"), *(Column(task, 2, direction(arms, task)) for task in tasks)]
-    columns += [Column("mean", 2, "max")] if len(tasks) > 1 else []
-    rows = [Row((arm.name, *with_mean(shown_scores(arm, arms, tasks))), "measured") for arm in arms]
+    averaged = len(tasks) > 1 and all(score_unit(arms, task) == _POINTS for task in tasks)
+    columns += [Column("mean", 2, "max")] if averaged else []
+    shown = {arm.name: shown_scores(arm, arms, tasks) for arm in arms}
+    rows = [Row((name, *(with_mean(scores) if averaged else scores)), "measured") for name, scores in shown.items()]
+    extra = [replace(row, cells=row.cells[: len(columns)]) for row in extra]
     kinds = {f"{task} ({metric})" for task in tasks for metric in _metrics(arms, task)}
     note = f"Means over documents and seeds, in percent where scores are shares: {', '.join(sorted(kinds))}."
     return Table("scores", "Scores", tuple(columns), (*rows, *extra), note)
@@ -79,7 +83,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         Column("remarks"),
     )
     note = (
-        "Difference: arm minus reference, in points (0.01 of a share). "
+        "Difference: arm minus reference, in points (0.01 of a share) where scores are shares. "
         f"Interval: {level}, bootstrap over documents with their seeds together. "
         "p: exact McNemar, or sign flips over documents where scores are not 0 or 1; "
         "Holm's correction covers all comparisons by task, and apart from them those over the mean of tasks. "
@@ -100,10 +104,10 @@ def sign_table(comparisons: Sequence[Comparison]) -> Table:
 
 def _cells(c: Comparison) -> tuple[Cell, ...]:
     difference = c.difference or Interval(None, None, None)
-    points = [None if v is None else v * _POINTS for v in (difference.estimate, difference.low, difference.high)]
+    points = [None if v is None else v * c.unit for v in (difference.estimate, difference.low, difference.high)]
     tested = c.difference is not None
     counts = [float(count) if tested else None for count in (c.documents, c.better, c.worse)]
-    detectable = None if c.detectable is None else c.detectable * _POINTS
+    detectable = None if c.detectable is None else c.detectable * c.unit
     where = c.task or "mean of tasks"
     remarks = "; ".join(c.notes)
     return (c.arm, where, *points, c.p_value, c.p_holm, c.verdict, *counts, detectable, c.reference, remarks)

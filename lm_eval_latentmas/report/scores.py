@@ -36,7 +36,7 @@ def score_unit(arms: Sequence[Arm], task: str) -> int:
     runs = [run for arm in arms for run in arm.runs.get(task, ())]
     scores = [sample.score for run in runs for sample in run.samples if sample.score is not None]
     scores += [run.aggregate for run in runs if run.aggregate is not None]
-    return 100 if scores and min(scores) >= 0 and max(scores) <= 1 else 1
+    return 100 if not scores or (min(scores) >= 0 and max(scores) <= 1) else 1
 
 
 def shown_scores(arm: Arm, arms: Sequence[Arm], tasks: Sequence[str]) -> list[float | None]:

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from lm_eval_latentmas.report.answer import answer
 from lm_eval_latentmas.report.arms import Arm, find_arm, gather_arms
 from lm_eval_latentmas.report.comparison import Comparison, compare_arms, wins
+from lm_eval_latentmas.report.findings import read_findings
 from lm_eval_latentmas.report.pairing import NotComparable, pair
 from lm_eval_latentmas.report.reading import find_results
 from lm_eval_latentmas.report.runs import load_runs
+from lm_eval_latentmas.report.score_tables import main_table
 
 
 def arms_in(*places: Path) -> list[Arm]:
@@ -209,6 +212,19 @@ def test_the_mean_of_tasks_weighs_tasks_not_documents(write_run: Callable[..., P
     assert pooled.difference.estimate == pytest.approx((0.1 - 0.1) / 2)
     assert pooled.difference.low < 0 < pooled.difference.high
     assert pooled.notes[0] == "mean of 2 tasks"
+
+
+def test_scores_that_are_no_shares_are_shown_as_they_are(write_run: Callable[..., Path]) -> None:
+    write_run({"loss": [2.0, 3.5, 4.0, 2.5] * 5, "sums": [1, 0] * 10}, compressor="full")
+    last = write_run({"loss": [2.5, 3.0, 4.5, 2.75] * 5, "sums": [1, 0] * 10}, compressor="gen")
+    arms = arms_in(last.parent)
+    loss = compared(arms)[0]
+    assert (loss.unit, loss.needed) == (1, None)
+    assert "points" not in answer(read_findings([last.parent]))[0]
+    table = main_table(arms, ["loss", "sums"])
+    assert [column.name for column in table.columns] == ["arm", "loss", "sums"]
+    assert table.rows[0].cells == ("full", 3.0, 50.0)
+    assert not any(c.task is None for c in compared(arms))
 
 
 def test_holm_covers_every_comparison_made(write_run: Callable[..., Path]) -> None:

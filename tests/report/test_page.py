@@ -96,7 +96,7 @@ def test_the_page_holds_answer_tables_pictures_and_samples(findings: Findings) -
     assert {table.name for table in tables_of(findings, paper=True)} <= anchors
     images = [attributes for tag, attributes in tags if tag == "img"]
     assert [image["alt"] for image in images] == [picture.text for picture in pictures_of(findings)]
-    assert "full (published, qwen3-4b)" in html
+    assert "h-obf over headwise" in html
 
 
 def test_nothing_comes_from_elsewhere(findings: Findings) -> None:

@@ -52,6 +52,7 @@ def test_published_rows_stand_in_a_group_of_their_own() -> None:
     full = rows[0]
     assert full.cells == ("full (published, qwen3-4b)", 88.98, None, None)
     assert full.group == "published qwen3-4b"
+    assert published_rows("qwen3-4b", ["latentmas_demo"]) == []
 
 
 def test_the_backbone_is_known_by_the_model_that_ran() -> None:

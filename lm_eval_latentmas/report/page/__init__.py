@@ -30,6 +30,7 @@ def page(findings: Findings, *, paper: bool = False) -> str:
     style, script = _read("report.css"), "\n".join(map(_read, _SCRIPTS))
     return _template().render(
         title=f"{_listed([arm.name for arm in findings.arms], 'arms')} on {_listed(findings.tasks, 'tasks')}",
+        heading="Which compressor?" if any(arm.compressor for arm in findings.arms) else "Which is better?",
         answer=answer(findings),
         notes=findings.notes,
         tables=tables_of(findings, paper=paper),

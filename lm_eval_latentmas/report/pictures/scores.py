@@ -30,17 +30,18 @@ def differences(comparisons: Sequence[Comparison]) -> Picture | None:
     for panel, task in zip(panels, tasks, strict=True):
         for comparison in (c for c in drawn if c.task == task):
             style, difference, place = look[comparison.arm], comparison.difference, names.index(comparison.arm)
+            unit = comparison.unit
             fill = style.colour if comparison.distinguishable else "white"
             if difference.low is not None:
-                panel.hlines(place, 100 * difference.low, 100 * difference.high, color=style.colour)
-            panel.plot(100 * difference.estimate, place, style.marker, color=style.colour, mfc=fill)
+                panel.hlines(place, unit * difference.low, unit * difference.high, color=style.colour)
+            panel.plot(unit * difference.estimate, place, style.marker, color=style.colour, mfc=fill)
         panel.axvline(0, color="black", linewidth=0.8)
         panel.set_title(task or "mean of tasks", fontsize="medium")
-        panel.set_xlabel(f"points against {drawn[0].reference}")
+        panel.set_xlabel(f"difference to {drawn[0].reference}" + ", points" * (unit == 100))
         panel.set_yticks(range(len(names)), names)
         panel.set_ylim(len(names) - 0.5, -0.5)
     found = [
-        f"{c.arm} on {c.task or 'the mean'}: {100 * c.difference.estimate:+.1f}" for c in drawn if c.distinguishable
+        f"{c.arm} on {c.task or 'the mean'}: {c.unit * c.difference.estimate:+.1f}" for c in drawn if c.distinguishable
     ]
     text = "Distinguishable (filled): " + ("; ".join(found) if found else "none") + "."
     return Picture("differences", "Differences with 95% intervals", text, figure)
