@@ -30,11 +30,8 @@ class Weights:
         # the old weights go before the new ones come
         self._lm = None
         gc.collect()
-        batches = {"batch_size": self.grid.batch_size, "max_batch_size": self.grid.max_batch_size}
-        given = {name: value for name, value in batches.items() if value is not None}
-        # the default of lm-eval's command line, which means the CPU where there is no GPU; its class's own does not
-        given["device"] = self.grid.device or "cuda:0"
-        self._lm = LatentMASLM(**own, **loading, **given)
+        place = {name: getattr(self.grid, name) for name in ("batch_size", "max_batch_size", "device")}
+        self._lm = LatentMASLM(**own, **loading, **{name: value for name, value in place.items() if value is not None})
         self._loading = loading
         return self._lm
 
