@@ -93,6 +93,11 @@ def texts(results, task="greedy"):
         ({"svd": "quick"}, "svd=quick: allowed are fast, exact"),
         ({"seed": -4}, "seed=-4"),
         ({"prompts": "nowhere.yaml"}, "prompts=nowhere.yaml: no such file"),
+        ({"mode": "hidden"}, "mode=hidden: allowed are latent, text, single"),
+        ({"mode": "text", "text_tokens": 0}, "text_tokens=0: give a whole number, 1 or more"),
+        ({"mode": "text"}, "agent 'critic' has no place for them; give it a 'text' with {messages}"),
+        ({"mode": "single", "relay": "none"}, "relay=none: mode=single hands nothing on"),
+        ({"mode": "text", "diagnostics": True, "run_dir": "x"}, "diagnostics=True: they are about relays"),
         ({"attn_implementation": "flash_attention_2"}, "attn_implementation=flash_attention_2: the chain runs on"),
     ],
 )
@@ -278,3 +283,19 @@ def test_shuffled_relays_are_resumed_with_the_same_partners(home, tmp_path, monk
     assert texts(evaluate(home, relay="shuffled", run_dir=run_dir)) == first
     with pytest.raises(KeyError):  # other documents, other partners: the finished samples do not fit
         evaluate(home, relay="shuffled", run_dir=run_dir, limit=2)
+
+
+def test_settings_without_effect_are_named(home, caplog):
+    settings = LatentMASLM(**arguments(home, mode="single", positions="compact")).settings
+    assert settings.idle() == ["latent_steps", "positions", "kv_budget"]
+    assert "mode=single: latent_steps, positions, kv_budget set, without effect" in caplog.text
+    assert LatentMASLM(**arguments(home)).settings.idle() == []
+
+
+@pytest.mark.parametrize("changes", [{"mode": "single"}, {"text_tokens": 7}])
+def test_the_mode_belongs_to_the_configuration_of_a_run_directory(home, tmp_path, changes):
+    run_dir = str(tmp_path / "run")
+    LatentMASLM(**arguments(home, run_dir=run_dir))
+    (name,) = changes
+    with pytest.raises(ValueError, match=rf"another configuration \(chain.{name} was"):
+        LatentMASLM(**arguments(home, run_dir=run_dir, **changes))
