@@ -33,14 +33,16 @@ def assemble(
     Nothing shares memory with the segment; what is not filled holds zeros.
     """
     device = segment.keys[layers[0]].device
+    sizes = lengths(pieces)
+    whole = segment.holes is None and min(sizes) == max(sizes) and not any(region.adaptive for region in chosen)
     source, filled, used = _sources(pieces, chosen, len(layers), device)
     positions = _taken(torch.stack([segment.positions[layer] for layer in layers]), source)
     origins = _taken(_origins(segment, layers, device), source)
     if segment.holes is not None:
         filled = filled & ~_taken(torch.stack([segment.holes[layer] for layer in layers]), source)
     for place, layer in enumerate(layers):
-        keys = _copied(segment.keys[layer], source[place], filled[place])
-        values = _copied(segment.values[layer], source[place], filled[place])
+        keys = _copied(segment.keys[layer], source[place], None if whole else filled[place])
+        values = _copied(segment.values[layer], source[place], None if whole else filled[place])
         for region, (selection, corrected) in chosen.items():
             if corrected is not None:
                 _put(values, corrected[place], selection.filled[place], _offset(pieces, region))
@@ -112,11 +114,12 @@ def _taken(states: Tensor, source: Tensor) -> Tensor:
     return states.expand(-1, -1, heads, -1).gather(-1, source.expand(-1, -1, heads, -1))
 
 
-def _copied(states: Tensor, source: Tensor, filled: Tensor) -> Tensor:
+def _copied(states: Tensor, source: Tensor, filled: Tensor | None) -> Tensor:
     """(rows, kv_heads, slots, head_dim) read at ``source`` (rows, 1 or kv_heads, slots), zeros where not filled."""
     rows = torch.arange(states.shape[0], device=states.device)[:, None, None]
     heads = torch.arange(states.shape[1], device=states.device)[:, None]
-    return states[rows, heads, source].masked_fill_(~filled[..., None], 0)
+    copied = states[rows, heads, source]
+    return copied if filled is None else copied.masked_fill_(~filled[..., None], 0)
 
 
 def _put(values: Tensor, corrected: Tensor, filled: Tensor, offset: tuple[int, ...]) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lm_eval_latentmas.relay.lowrank import gram_outside, leading, outside, row_space, wide
+from lm_eval_latentmas.relay.lowrank import leading, outside, row_space, wide
 from lm_eval_latentmas.relay.selectors import Block, Selection
 from lm_eval_latentmas.relay.settings import REFERENCE_BUDGET
 
@@ -52,10 +52,12 @@ class Residual:
         """Steps 1, 4 (weights) and 5 of the method."""
         dtype = wide(block.values.device)
         kept = selection.gather(block.values).to(dtype) * selection.filled[..., None]
-        dropped = block.values.to(dtype) * selection.dropped[..., None]
-        mass = selection.mass.to(dtype) * selection.dropped
+        there = selection.dropped.to(dtype)
+        # the wider factor widens the values on the way, without a copy of its own
+        dropped = block.values * there[..., None]
+        mass = selection.mass * there
         total = mass.sum(-1, keepdim=True)
-        even = selection.dropped.to(dtype) / selection.dropped.sum(-1, keepdim=True).clamp_min(1)
+        even = there / there.sum(-1, keepdim=True).clamp_min(1)
         weights = torch.where(total > 0, mass / total.clamp_min(torch.finfo(dtype).tiny), even)
         kept_mass = selection.gather_mass().to(dtype).sum(-1, keepdim=True)
         return cls(kept, dropped, row_space(kept) if project else None, weights, total / (kept_mass + 1e-12))
@@ -64,12 +66,10 @@ class Residual:
         """What of ``rows`` (..., n, d) the kept values cannot express: R for the dropped values (step 2)."""
         return rows if self.basis is None else outside(rows, self.basis)
 
-    def gram(self, svd: str) -> Tensor:
-        """R^T R, (..., d, d); ``fast`` projects the dropped values' own Gram matrix and never forms R."""
-        if svd == "exact" or self.basis is None:
-            residual = self.outside(self.dropped)
-            return residual.mT @ residual
-        return gram_outside(self.dropped.mT @ self.dropped, self.basis)
+    def gram(self) -> Tensor:
+        """R^T R, (..., d, d)."""
+        residual = self.outside(self.dropped)
+        return residual.mT @ residual
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Backfill:
     def explained(self, block: Block, selection: Selection) -> Tensor:
         """Share of ||R||_F^2 in the directions that are injected, (layers, rows, kv_heads); a diagnostic (REVR)."""
         found = Residual.of(block, selection, project=self.project)
-        gram = found.gram("exact")
+        gram = found.gram()
         energy = torch.linalg.eigvalsh(gram).flip(-1).clamp_min(0)
         total = energy.sum(-1, keepdim=True)
         used = self._used(energy, total, self.ranks(block.quotas, gram.shape[-1])) & (total > NOTHING**2)
@@ -149,14 +149,15 @@ class Backfill:
 
     def _within(self, found: Residual, share: Tensor, quotas: tuple[int, ...]) -> Tensor:
         """``share`` of the residuals, restricted to the principal directions (steps 3, 4): (..., 1 or slots, d)."""
-        drawn = found.outside(share @ found.dropped)
+        # once more takes away what rounding left inside the span
+        drawn = found.outside(found.outside(share @ found.dropped))
         if self.rank == "all":
             size = found.outside(found.dropped).flatten(-2).norm(dim=-1)
             return drawn * (size > NOTHING)[..., None, None]
         ranks = self.ranks(quotas, drawn.shape[-1])
         if not max(ranks):
             return torch.zeros_like(drawn)
-        gram = found.gram(self.svd)
+        gram = found.gram()
         directions, energy = leading(gram, max(ranks), self.svd)
         total = gram.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
         used = self._used(energy, total, ranks) & (total > NOTHING**2)

@@ -14,6 +14,9 @@ from lm_eval_latentmas.cache import Segment
 from lm_eval_latentmas.relay.selectors import Block, Selector
 from lm_eval_latentmas.relay.settings import RelaySettings
 
+ROOM = 1 << 24
+ROOM_ON_A_DEVICE = 1 << 30
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -50,14 +53,18 @@ class Region(Piece):
     def block(self, segment: Segment, layers: tuple[int, ...]) -> Block:
         """What selectors and compensations see of the region in some layers."""
         candidates = self._candidates(segment, layers)
-        # beyond a row's end lies rubbish: zero weights would not silence a NaN
-        empty = ~candidates[..., None]
-        keys = torch.stack([segment.keys[layer][:, :, self.span] for layer in layers]).masked_fill_(empty, 0)
-        values = torch.stack([segment.values[layer][:, :, self.span] for layer in layers]).masked_fill_(empty, 0)
+
+        def stacked(tensors: tuple[Tensor, ...], empty: Tensor) -> Tensor:
+            states = torch.stack([tensors[layer][:, :, self.span] for layer in layers])
+            # beyond a row's end lies rubbish: zero weights would not silence a NaN
+            return states if self.even and segment.holes is None else states.masked_fill_(empty, 0)
+
+        values = stacked(segment.values, ~candidates[..., None])
+        mass = segment.mass
         return Block(
-            keys=keys,
+            load_keys=lambda: stacked(segment.keys, ~candidates[..., None]),
             values=values,
-            mass=self._mass(segment, layers, keys).masked_fill_(~candidates, 0),
+            mass=stacked(mass, ~candidates).float() if mass else torch.zeros(values.shape[:-1], device=values.device),
             candidates=candidates,
             positions=torch.stack([segment.positions[layer][:, :, self.span] for layer in layers]),
             layers=layers,
@@ -66,10 +73,15 @@ class Region(Piece):
             widest=self.widest,
         )
 
-    def _mass(self, segment: Segment, layers: tuple[int, ...], keys: Tensor) -> Tensor:
-        if segment.mass is None:
-            return keys.new_zeros(keys.shape[:-1], dtype=torch.float32)
-        return torch.stack([segment.mass[layer][:, :, self.span] for layer in layers]).float()
+    @property
+    def adaptive(self) -> bool:
+        """Its heads may hold unequal counts."""
+        return self.widest != self.quotas
+
+    @property
+    def even(self) -> bool:
+        """The region lies in the same slots of every row."""
+        return len(set(zip(self.start, self.count, strict=True))) == 1
 
     def _candidates(self, segment: Segment, layers: tuple[int, ...]) -> Tensor:
         device = segment.keys[layers[0]].device
@@ -111,8 +123,11 @@ def sinks(segment: Segment) -> tuple[int, ...]:
     return tuple(min(size, holder) for size, holder in zip(segment.sink, holders, strict=True))
 
 
-def chunks(segment: Segment, regions: list[Region], limit: int) -> Iterator[tuple[int, ...]]:
-    """Layers that are worked on together: equal shape, dtype and device, and within ``limit`` bytes."""
+def chunks(segment: Segment, regions: list[Region], limit: int | None) -> Iterator[tuple[int, ...]]:
+    """Layers that are worked on together: equal shape, dtype and device, and within ``limit`` bytes.
+
+    Without a limit: on a CPU what its caches hold, on a device what makes products large.
+    """
 
     def kind(layer: int) -> tuple:
         keys, values = segment.keys[layer], segment.values[layer]
@@ -123,7 +138,8 @@ def chunks(segment: Segment, regions: list[Region], limit: int) -> Iterator[tupl
         rows, heads, _, width = segment.values[layers[0]].shape
         tokens = max((region.span.stop - region.span.start for region in regions), default=1)
         # the values, their dropped part, its residual and one temporary, in float64
-        together = max(1, limit // (rows * heads * tokens * width * 8 * 4))
+        room = limit or (ROOM if segment.keys[layers[0]].device.type == "cpu" else ROOM_ON_A_DEVICE)
+        together = max(1, room // (rows * heads * tokens * width * 8 * 4))
         for start in range(0, len(layers), together):
             yield layers[start : start + together]
 

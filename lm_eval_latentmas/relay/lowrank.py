@@ -7,7 +7,8 @@ from torch import Tensor
 
 # a filter of higher degree separates neighbours sooner, but the largest eigenvalue then drowns the wanted ones
 DEGREE = 4
-STAGES = {"fast": 5, "exact": 10}
+FILTERS_PER_ROUND = 2
+ROUNDS = {"fast": 2, "exact": 5}
 SPARE = 12
 # what float32 states can tell apart
 PRECISION = 2.0**-23
@@ -27,27 +28,20 @@ def row_space(rows: Tensor) -> Tensor:
     """
     n, d = rows.shape[-2:]
     if n < d:
-        energy, left = torch.linalg.eigh(rows @ rows.mT)
-        basis = (left.mT @ rows) * energy.clamp_min(torch.finfo(rows.dtype).tiny).rsqrt()[..., None]
+        energy, vectors = torch.linalg.eigh(rows @ rows.mT)
     else:
-        energy, right = torch.linalg.eigh(rows.mT @ rows)
-        basis = right.mT
+        energy, vectors = torch.linalg.eigh(rows.mT @ rows)
     floor = energy[..., -1:] * (max(n, d) * PRECISION) ** 2
-    return basis * ((energy > floor) & (energy > 0))[..., None]
+    there = (energy > floor) & (energy > 0)
+    if n < d:
+        length = energy.clamp_min(torch.finfo(rows.dtype).tiny).rsqrt() * there
+        return (vectors * length[..., None, :]).mT @ rows
+    return vectors.mT * there[..., None]
 
 
 def outside(rows: Tensor, basis: Tensor) -> Tensor:
     """What of each row (..., n, d) lies outside the span of ``basis`` (..., r, d), orthonormal or zero rows."""
-    residual = rows - (rows @ basis.mT) @ basis
-    # once more takes away what rounding left inside the span
-    return residual - (residual @ basis.mT) @ basis
-
-
-def gram_outside(gram: Tensor, basis: Tensor) -> Tensor:
-    """(I - P) G (I - P) for a Gram matrix (..., d, d) and the projector P on the span of ``basis`` (..., r, d)."""
-    inside = basis @ gram
-    half = basis.mT @ (inside - (inside @ basis.mT) @ basis / 2)
-    return gram - half - half.mT
+    return rows - (rows @ basis.mT) @ basis
 
 
 def leading(gram: Tensor, count: int, svd: str) -> tuple[Tensor, Tensor]:
@@ -63,7 +57,7 @@ def leading(gram: Tensor, count: int, svd: str) -> tuple[Tensor, Tensor]:
     if 3 * (count + SPARE) > d:
         vectors, energy = _direct(flat, count)
     else:
-        vectors, energy = _filtered(flat, count + SPARE, STAGES[svd])
+        vectors, energy = _filtered(flat, count + SPARE, ROUNDS[svd])
         vectors, energy = vectors[..., :count], energy[..., :count]
         if svd == "exact":
             vectors, energy = _settled(flat, vectors, energy)
@@ -75,31 +69,38 @@ def _direct(gram: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return vectors[..., -count:].flip(-1), energy[..., -count:].flip(-1)
 
 
-def _filtered(gram: Tensor, block: int, stages: int) -> tuple[Tensor, Tensor]:
+def _filtered(gram: Tensor, block: int, rounds: int) -> tuple[Tensor, Tensor]:
     """Subspace iteration with Chebyshev filters (Zhou et al., J. Comput. Phys. 219, 2006): (n, d, block), (n, block).
 
-    Every stage damps what lies below the smallest Ritz value of the block, which is known from the stage before.
+    A filter damps what lies below the smallest Ritz value of the block, as the round before found it.
     """
     generator = torch.Generator().manual_seed(0)
-    start = torch.randn(gram.shape[-1], block, generator=generator, dtype=torch.float64).to(gram)
-    vectors = torch.linalg.qr(gram @ torch.linalg.qr(gram @ start).Q).Q
-    energy, vectors, images = _ritz(gram, vectors)
-    for _ in range(stages):
-        half = (torch.maximum(energy[:, -1:], energy[:, :1] * 1e-8) / 2).clamp_min(torch.finfo(gram.dtype).tiny)
-        half = half[..., None]
-        before, now = vectors, images / half - vectors
-        for _ in range(DEGREE - 1):
-            before, now = now, 2 * (gram @ now / half - now) - before
-        energy, vectors, images = _ritz(gram, torch.linalg.qr(now).Q)
+    # widths that are no multiple of 8 make slower products
+    start = torch.randn(gram.shape[-1], -(-block // 8) * 8, generator=generator, dtype=torch.float64).to(gram)
+    energy, vectors = _ritz(gram, torch.linalg.qr(gram @ (gram @ start)).Q)
+    for _ in range(rounds):
+        # [0, smallest Ritz value] becomes [-2, 2]; a floor far below the largest keeps a singular matrix finite
+        top = torch.maximum(energy[:, -1:], energy[:, :1] * 1e-8).clamp_min(torch.finfo(gram.dtype).tiny ** 0.5)
+        shifted = gram * (4 / top)[..., None]
+        shifted.diagonal(dim1=-2, dim2=-1).sub_(2)
+        for _ in range(FILTERS_PER_ROUND):
+            vectors = torch.linalg.qr(_damped(shifted, vectors)).Q
+        energy, vectors = _ritz(gram, vectors)
     return vectors, energy
 
 
-def _ritz(gram: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Ritz values, in descending order, Ritz vectors and their images, from an orthonormal block."""
-    images = gram @ vectors
-    energy, turn = torch.linalg.eigh(vectors.mT @ images)
-    turn = turn.flip(-1)
-    return energy.flip(-1), vectors @ turn, images @ turn
+def _damped(shifted: Tensor, vectors: Tensor) -> Tensor:
+    """The Chebyshev polynomial that stays within 1 on [-2, 2] and grows fastest outside, applied to (n, d, block)."""
+    before, now = vectors, (shifted @ vectors).div_(2)
+    for _ in range(DEGREE - 1):
+        before, now = now, torch.baddbmm(before, shifted, now, beta=-1)
+    return now
+
+
+def _ritz(gram: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Ritz values, in descending order, and Ritz vectors of an orthonormal block."""
+    energy, turn = torch.linalg.eigh(vectors.mT @ (gram @ vectors))
+    return energy.flip(-1), vectors @ turn.flip(-1)
 
 
 def _settled(gram: Tensor, vectors: Tensor, energy: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 class Block:
     """One region of a segment (history, prompt or latent) in some of its layers: what selectors and compensations see.
 
-    keys, values: (layers, rows, kv_heads, tokens, head_dim) in the model's dtype.
+    values: (layers, rows, kv_heads, tokens, head_dim) in the model's dtype. load_keys: gives the keys, of that shape.
     mass: (layers, rows, kv_heads, tokens) float32, zeros if nobody asked for it.
     candidates: (layers or 1, rows, kv_heads or 1, tokens) bool: states that may be kept or dropped; sinks, pads and
         holes are none.
@@ -23,7 +23,7 @@ class Block:
     quotas: states to keep per row; widest: the most that any head of a row may hold.
     """
 
-    keys: Tensor
+    load_keys: Callable[[], Tensor]
     values: Tensor
     mass: Tensor
     candidates: Tensor
@@ -32,6 +32,11 @@ class Block:
     seeds: tuple[int, ...]
     quotas: tuple[int, ...]
     widest: tuple[int, ...]
+
+    @property
+    def keys(self) -> Tensor:
+        """The keys, as ``values``; stacked when asked for, as most methods never look at them."""
+        return self.load_keys()
 
 
 @dataclass(frozen=True)

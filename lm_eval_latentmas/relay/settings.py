@@ -22,7 +22,8 @@ class RelaySettings:
     history_budget, latent_budget: the same selection for the inherited history and the latent states; None keeps all.
     allocation: ``"uniform"`` or ``"adaptive"`` (a layer's total spread over its heads by the mass they concentrate).
     evr_tau, evr_cap: explained variance to reach and most directions, for ``rank=evr``.
-    chunk_bytes: most working memory of one batched product; layers are taken together until it is reached.
+    chunk_bytes: most working memory of one batched product; layers are taken together until it is reached. None: as
+        the device suggests.
 
     Raises ValueError with one line that names the argument, its value and what is allowed.
     """
@@ -36,7 +37,7 @@ class RelaySettings:
     allocation: str = "uniform"
     evr_tau: float = 0.35
     evr_cap: int = 32
-    chunk_bytes: int = 1 << 28
+    chunk_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -53,7 +54,8 @@ class RelaySettings:
         if type(self.evr_tau) not in (int, float) or not 0 < self.evr_tau <= 1:
             raise ValueError(f"evr_tau={self.evr_tau}: a share of the variance is above 0 and at most 1")
         count("evr_cap", self.evr_cap, least=1)
-        count("chunk_bytes", self.chunk_bytes, least=1)
+        if self.chunk_bytes is not None:
+            count("chunk_bytes", self.chunk_bytes, least=1)
 
 
 def number(value: Any) -> Any:

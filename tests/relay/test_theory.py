@@ -49,7 +49,7 @@ class Case:
     def backfilled(self, **options: object) -> Tensor:
         """The kept values after a backfill, (kept, size)."""
         block = Block(
-            keys=self.keys[None],
+            load_keys=lambda: self.keys[None],
             values=self.values[None],
             mass=self.weights.float()[None, None, None],
             candidates=torch.ones_like(self.kept)[None, None, None],
