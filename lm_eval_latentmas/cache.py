@@ -108,8 +108,8 @@ class Relay:
 
     def shape(self, index: int) -> tuple[int, int, int]:
         """KV heads, width of a key and width of a value in one layer."""
-        described = {name: part.to("meta") for name, part in self.parts[index].items()}
-        keys, values = self.codec.decode(described, self.dtype)
+        # no rows to decode, yet all the shapes
+        keys, values = self.codec.decode({name: part[:0] for name, part in self.parts[index].items()}, self.dtype)
         return keys.shape[1], keys.shape[-1], values.shape[-1]
 
     def row(self, index: int) -> Relay:
@@ -173,6 +173,12 @@ class Relay:
         from lm_eval_latentmas.relay import wire  # a relay can be held where nothing is ever sent
 
         return wire.message_bytes(self, index)
+
+
+def on_device(numbers: Sequence, device: torch.device) -> Tensor:
+    """Host integers (or lists of them) as an int64 tensor, handed over without waiting for the device."""
+    tensor = torch.tensor(numbers, dtype=torch.int64)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def _padded(part: Tensor, slots: int) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lm_eval_latentmas.cache import Segment
+from lm_eval_latentmas.cache import Segment, on_device
 from lm_eval_latentmas.relay.layout import Piece, Region, column, lengths
 from lm_eval_latentmas.relay.selectors import Selection
 
@@ -63,7 +63,7 @@ def _sources(
     shape = (layers, len(pieces[0].start), heads, -1)
     source = torch.cat([index.expand(shape) for index, _ in stretches], dim=-1)
     filled = torch.cat([there.expand(shape) for _, there in stretches], dim=-1)
-    order = torch.tensor(_order(pieces), device=device)[:, None].expand(*source.shape[:3], -1)
+    order = on_device(_order(pieces), device)[:, None].expand(*source.shape[:3], -1)
     used = torch.arange(order.shape[-1], device=device) < column(lengths(pieces), device)
     return source.gather(-1, order), filled.gather(-1, order) & used, used
 

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lm_eval_latentmas.cache import on_device
 from lm_eval_latentmas.relay.lowrank import leading, outside, row_space, wide
 from lm_eval_latentmas.relay.selectors import Block, Selection
 from lm_eval_latentmas.relay.settings import REFERENCE_BUDGET
@@ -168,7 +169,7 @@ class Backfill:
         if self.rank == "evr":
             return energy.cumsum(-1) - energy < self.tau * total
         place = torch.arange(energy.shape[-1], device=energy.device)
-        return place < torch.tensor(ranks, device=energy.device).view(-1, 1, 1)
+        return place < on_device(ranks, energy.device).view(-1, 1, 1)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,18 @@ class Compressor:
         """The selection in one region of some layers, and the kept values where they changed."""
         block = region.block(segment, layers)
         selection = self.selector(block)
-        values = self.compensation(block, selection) if self.compensation else None
+        values = self._compensated(region, block, selection) if self.compensation else None
         if probe is not None:
             probe(region.name, block, selection, selection.gather(block.values) if values is None else values)
         return selection, values
+
+    def _compensated(self, region: Region, block: Block, selection: Selection) -> Tensor:
+        try:
+            return self.compensation(block, selection)
+        except torch.linalg.LinAlgError as error:
+            strange = (~block.values.isfinite()).flatten(2).any(-1).nonzero().tolist()
+            where = [f"layer {block.layers[layer]}, row {row}" for layer, row in strange] or ["states are finite"]
+            raise RuntimeError(
+                f"{self.name}: a factorisation failed in the {region.name} states, shape {tuple(block.values.shape)}, "
+                f"layers {block.layers[0]} to {block.layers[-1]}; not finite: {'; '.join(where)} ({error})"
+            ) from error

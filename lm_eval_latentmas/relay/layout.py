@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lm_eval_latentmas.cache import Segment
+from lm_eval_latentmas.cache import Segment, on_device
 from lm_eval_latentmas.relay.selectors import Block, Selector
 from lm_eval_latentmas.relay.settings import RelaySettings
 
@@ -146,7 +146,7 @@ def chunks(segment: Segment, regions: list[Region], limit: int | None) -> Iterat
 
 def column(per_row: tuple[int, ...], device: torch.device) -> Tensor:
     """Host integers as (rows, 1, 1) on a device."""
-    return torch.tensor(per_row, device=device).view(-1, 1, 1)
+    return on_device(per_row, device).view(-1, 1, 1)
 
 
 def _budgeted(

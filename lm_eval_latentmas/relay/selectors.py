@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lm_eval_latentmas.cache import on_device
+
 
 @dataclass(frozen=True)
 class Block:
@@ -158,7 +160,7 @@ def drawn(block: Block) -> Tensor:
     """A number per (seed, layer, head, position), the same in any batch and on any device."""
     device = block.mass.device
     heads = torch.arange(block.mass.shape[2], device=device)[:, None]
-    layers = torch.tensor(block.layers, device=device).view(-1, 1, 1, 1)
+    layers = on_device(block.layers, device).view(-1, 1, 1, 1)
     number = _scrambled(_column(block.seeds, block.mass))
     for step in (layers, heads, block.positions.long()):
         number = _scrambled(number ^ step)
@@ -190,7 +192,7 @@ def _rank(score: Tensor) -> Tensor:
 
 def _column(per_row: tuple[int, ...], like: Tensor) -> Tensor:
     """Host integers per row as (1, rows, 1, 1) on the device of ``like``."""
-    return torch.tensor(per_row, device=like.device).view(1, -1, 1, 1)
+    return on_device(per_row, like.device).view(1, -1, 1, 1)
 
 
 def _scrambled(number: Tensor) -> Tensor:

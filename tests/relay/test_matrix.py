@@ -83,3 +83,10 @@ def test_reading_changes_nothing_and_shares_nothing(spec: str) -> None:
 def test_presets_stand_for_their_composition(preset: str) -> None:
     given = segment()
     assert_same(compress(preset, given), compress(PRESETS[preset][0], given))
+
+
+def test_a_failed_factorisation_names_layer_and_row() -> None:
+    given = segment()
+    given.values[1][0, :, 4:9] = torch.inf
+    with pytest.raises(RuntimeError, match="factorisation failed in the prompt states.*not finite: layer 1, row 0"):
+        compress("l-obf", given)
