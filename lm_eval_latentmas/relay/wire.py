@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +97,7 @@ def decode(message: bytes, *, fingerprint: str, device: torch.device | str | Seq
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _entries(relay: Relay, row: int):
+def _entries(relay: Relay, row: int) -> Iterator[Entry]:
     """What a message for one row holds, in order."""
     slots = relay.lengths[row]
     for layer, parts in enumerate(relay.parts):
@@ -234,19 +234,19 @@ def _layer(tensors: dict[str, Tensor], layer: int, about: dict[str, Any], size: 
     read = {name: _unpacked(packed, slots)[None] for name, packed in flags.items()}
     there = ~read["holes"][0] if about["holes"] else None
     for name, like in _expected(about["codec"], heads, slots, (key_width, value_width), dtype).items():
-        read[name] = _spread(tensors, f"{layer}.{name}", like[0], there)
+        read[name] = _spread(tensors, f"{layer}.{name}", like.shape[1:], like.dtype, there)
     positions = f"{layer}.positions"
     shared = positions in tensors and tensors[positions].dim() == 3 and tensors[positions].shape[0] == 1
-    like = torch.empty(1 if shared else heads, slots, 1, dtype=torch.int32, device="meta")
-    read["positions"] = _spread(tensors, positions, like, there)[..., 0]
+    shape = torch.Size((1 if shared else heads, slots, 1))
+    read["positions"] = _spread(tensors, positions, shape, torch.int32, there)[..., 0]
     return read
 
 
 def _expected(codec: str, heads: int, slots: int, widths: tuple[int, int], dtype: torch.dtype) -> dict[str, Tensor]:
-    """What the codec writes for such a layer, as tensors without memory."""
-    empty = [torch.empty(1, heads, slots, width, dtype=dtype, device="meta") for width in widths]
+    """What the codec writes for such a layer: no rows, and so no memory, yet all the shapes."""
+    empty = [torch.empty(0, heads, slots, width, dtype=dtype) for width in widths]
     try:
-        return WIRE_CODECS[codec].encode(*empty, torch.ones(1, 1, slots, dtype=torch.bool, device="meta"))
+        return WIRE_CODECS[codec].encode(*empty, torch.empty(0, 1, slots, dtype=torch.bool))
     except (ValueError, IndexError, RuntimeError) as error:
         raise WireError(f"relay message: {codec} cannot have written {heads} heads of sizes {widths}") from error
 
@@ -257,16 +257,18 @@ def _take(tensors: dict[str, Tensor], name: str, dtype: torch.dtype) -> Tensor:
     return tensors.pop(name)
 
 
-def _spread(tensors: dict[str, Tensor], name: str, like: Tensor, there: Tensor | None) -> Tensor:
-    """A part as (1, *like.shape), zeros where a hole is."""
-    sent = _take(tensors, name, like.dtype)
-    dense = there is None or like.dim() == 2 or like.shape[0] != there.shape[0]
-    shape = like.shape if dense else (int(there.sum()), like.shape[-1])
-    if sent.shape != shape:
-        raise WireError(f"relay message: '{name}' has shape {list(sent.shape)}, not {list(shape)}")
+def _spread(
+    tensors: dict[str, Tensor], name: str, shape: torch.Size, dtype: torch.dtype, there: Tensor | None
+) -> Tensor:
+    """A part as (1, *shape), zeros where a hole is."""
+    sent = _take(tensors, name, dtype)
+    dense = there is None or len(shape) == 2 or shape[0] != there.shape[0]
+    wanted = shape if dense else torch.Size((int(there.sum()), shape[-1]))
+    if sent.shape != wanted:
+        raise WireError(f"relay message: '{name}' has shape {list(sent.shape)}, not {list(wanted)}")
     if dense:
         return sent[None]
-    part = torch.zeros(like.shape, dtype=like.dtype)
+    part = torch.zeros(shape, dtype=dtype)
     part[there] = sent
     return part[None]
 
