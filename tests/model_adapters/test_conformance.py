@@ -148,6 +148,17 @@ def test_one_agent_decodes_what_generate_does(family):
         assert job.tokens == written[0, len(prompt) :].tolist()
 
 
+@torch.no_grad()
+def test_a_pass_without_a_relay_is_transformers_own(family):
+    """Plain scoring of padded rows, under our attention function and under eager attention."""
+    rows, width = PROMPTS, max(map(len, PROMPTS))
+    tokens = torch.tensor([row + row[-1:] * (width - len(row)) for row in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    ours, dense = (model(tokens, attention_mask=mask).logits for model in (family.adapter.model, family.model()))
+    for row, prompt in enumerate(rows):
+        torch.testing.assert_close(ours[row, : len(prompt)], dense[row, : len(prompt)], **CLOSE)
+
+
 def test_bytes_per_state_are_those_of_the_cache(family):
     cache = LiveCache(family.adapter.layers, 1)
     prefill(family.adapter, cache, [PROMPTS[0]])

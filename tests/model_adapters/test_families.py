@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from families import FAMILIES, config
 from tiny import byte_tokenizer, llama_config, saved_model, tiny_model
@@ -17,6 +20,15 @@ TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content":
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_config_chooses_the_adapter(name):
     assert adapter_class(config(name)) is ADAPTERS[FAMILIES[name]["model_type"]]
+
+
+def test_the_page_names_every_family_and_its_class():
+    page = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text("utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `") and line.count("|") == 4]
+    named = {kind: row[2] for row in rows for kind in re.findall(r"`(\w+)`", row[1])}
+    assert set(named) == set(ADAPTERS)
+    for kind, adapter in ADAPTERS.items():
+        assert f"`{adapter.__name__}`" in named[kind]
 
 
 def test_a_folders_name_says_nothing(tmp_path):
