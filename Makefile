@@ -56,7 +56,7 @@ bench: $(VENV)/test.stamp ## measure speed and memory; let nothing else run mean
 	$(PYTHON) -m benchmarks $(ARGS)
 
 compare-demo: $(VENV)/test.stamp ## compare the compressors on the small model, with a report
-	$(VENV)/bin/latentmas-obf compare --tasks latentmas_relay_probe --limit 60 --compressors $(COMPARED) \
+	$(VENV)/bin/latentmas-obf compare --tasks latentmas_relay_probe_rank --limit 60 --compressors $(COMPARED) \
 	    --results runs/compare-demo --output runs/compare-demo/report $(ARGS)
 
 test-browser: $(VENV)/test.stamp ## the report in headless Chromium, which must be installed

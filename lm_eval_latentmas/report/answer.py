@@ -57,12 +57,12 @@ def _control(comparison: Comparison) -> str:
         return (
             f"{what} the judger does worse than with {comparison.reference}: its relay carries something that it uses."
         )
-    return f"{what} the judger does not do worse: here scores say little about what a relay carries."
+    return f"{what} the judger is not shown to do worse: these scores can't tell what a relay carries."
 
 
 def _smallest(findings: Findings, decisive: list[Comparison]) -> str | None:
-    """The smallest relay among arms not shown to be worse; silent where sizes are unknown."""
-    worse = {c.arm for c in decisive if c.verdict == "worse" or c.refused}
+    """The smallest relay among arms that nothing speaks against; silent where sizes are unknown."""
+    worse = {c.arm for c in decisive if c.verdict == "worse" or c.refused or _lies_below(c)}
     sizes = {
         arm.name: size
         for arm in findings.arms
@@ -74,6 +74,14 @@ def _smallest(findings: Findings, decisive: list[Comparison]) -> str | None:
     reference = arm_cost(findings.reference, findings.tasks).relay_bytes
     ratio = f", {reference / sizes[name]:.1f} times smaller than {findings.reference.name}'s" if reference else ""
     return f"Smallest relay among the arms not shown to be worse: {name}, {sizes[name] / 1e6:.3g} MB per sample{ratio}."
+
+
+def _lies_below(comparison: Comparison) -> bool:
+    """Whether the whole interval speaks against the arm, even where the corrected test does not yet."""
+    difference = comparison.difference
+    if difference is None or difference.high is None:
+        return False
+    return difference.high < 0 if comparison.higher_is_better else difference.low > 0
 
 
 def _named(comparisons: list[Comparison]) -> str:

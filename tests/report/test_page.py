@@ -69,11 +69,21 @@ def test_the_answer_says_what_the_controls_show(write_run: Callable[..., Path]) 
     last = write_run({"sums": [1] * 10 + [0] * 50}, compressor="full", relay="none", relay_bytes=0)
     shuffled, none = answer(read_findings([last.parent]))
     assert shuffled == (
-        "With another or no relay (shuffled (+0.0 points)) the judger does not do worse: "
-        "here scores say little about what a relay carries."
+        "With another or no relay (shuffled (+0.0 points)) the judger is not shown to do worse: "
+        "these scores can't tell what a relay carries."
     )
     assert "none (-66.7 points" in none
     assert none.endswith("its relay carries something that it uses.")
+
+
+def test_a_small_relay_with_an_interval_below_zero_is_not_named(write_run: Callable[..., Path]) -> None:
+    """Five lost documents of 16 are not significant, but no reason to recommend the arm either."""
+    write_run({"sums": [1] * 6 + [0] * 10}, compressor="full", relay_bytes=9000)
+    write_run({"sums": [1] + [0] * 15}, compressor="gen", relay_bytes=900)
+    last = write_run({"sums": [1] * 5 + [0] * 11}, compressor="h-obf", relay_bytes=2000)
+    findings = read_findings([last.parent])
+    assert not any(c.distinguishable for c in findings.comparisons)
+    assert "not shown to be worse: h-obf" in answer(findings)[-1]
 
 
 def test_one_arm_is_not_compared(dummy_folder: Path) -> None:
