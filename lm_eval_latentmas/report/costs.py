@@ -15,7 +15,8 @@ from .arms import Arm
 from .runs import Run
 from .tables import Column, Row, Table
 
-PHASES = ("latent", "compression", "transport", "decoding")
+# what a sample's seconds are spent on; a text chain writes messages, and given continuations are scored
+PHASES = ("latent", "messages", "compression", "transport", "decoding", "scoring")
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Cost:
     """Means per answered sample; None for what the records do not hold.
 
     prompt_tokens: L, fed to the agents before the judger (method, section 4). rho: prompt states kept over L.
-    relay_bytes: the messages of all hops together. latent, compression, transport, decoding, total: seconds.
+    relay_bytes: the messages of all hops together. `PHASES` and total: seconds.
     truncated: share of answers cut off by the token budget.
     """
 
@@ -31,9 +32,11 @@ class Cost:
     rho: float | None = None
     relay_bytes: float | None = None
     latent: float | None = None
+    messages: float | None = None
     compression: float | None = None
     transport: float | None = None
     decoding: float | None = None
+    scoring: float | None = None
     total: float | None = None
     decoded_tokens: float | None = None
     truncated: float | None = None
@@ -67,28 +70,25 @@ def arm_cost(arm: Arm, tasks: Sequence[str]) -> Cost:
 def cost_table(arms: Sequence[Arm], reference: Arm, tasks: Sequence[str]) -> Table:
     """One row per arm in the published table's columns, ratios against the reference."""
     base = arm_cost(reference, tasks)
+    costs = {arm.name: arm_cost(arm, tasks) for arm in arms}
+    phases = [phase for phase in PHASES if any(getattr(cost, phase) is not None for cost in costs.values())]
     columns = (
         Column("arm"),
         Column("relay MB", 3, "min"),
         Column("relay ratio", 2, "max"),
-        Column("latent s", 3),
-        Column("compression s", 3, "min"),
-        Column("decoding s", 3),
+        *(Column(f"{phase} s", 3, "min" if phase == "compression" else None) for phase in phases),
         Column("end to end s", 3, "min"),
         Column("end to end ratio", 2, "min"),
         Column("output tokens", 0, "min"),
         Column("truncated %", 1, "min"),
     )
     rows = []
-    for arm in arms:
-        cost = arm_cost(arm, tasks)
+    for name, cost in costs.items():
         cells = (
-            arm.name,
+            name,
             _scaled(cost.relay_bytes, 1e-6),
             _ratio(base.relay_bytes, cost.relay_bytes),
-            cost.latent,
-            cost.compression,
-            cost.decoding,
+            *(getattr(cost, phase) for phase in phases),
             cost.total,
             _ratio(cost.total, base.total),
             cost.decoded_tokens,

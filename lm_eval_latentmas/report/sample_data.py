@@ -7,6 +7,7 @@ from typing import Any
 
 from lm_eval_latentmas.agents import Agent, PromptSet
 from lm_eval_latentmas.conversation import unpack
+from lm_eval_latentmas.relay_probe import split_upstream
 
 from .arms import Arm
 from .diagnostics import kept_share, prompts_with_selection
@@ -61,12 +62,17 @@ def _kept(findings: Findings, task: str) -> list[dict[str, Any]]:
 
 
 def _document(sample: Sample) -> dict[str, Any]:
-    """``prompt``: what took the place of ``{question}``, where that is more than the question."""
-    question, prompt = _shown(unpack(sample.question).question), _shown(unpack(sample.prompt).question)
+    """``prompt``, ``asked``: what took the place of ``{question}`` for the agents before the judger, and for it.
+
+    None where that is just the question.
+    """
+    question = unpack(sample.question).question
+    prompt, asked = split_upstream(unpack(sample.prompt).question)
     return {
         "id": sample.doc_id,
-        "question": question,
-        "prompt": None if prompt == question else prompt,
+        "question": _shown(question),
+        "prompt": None if prompt == question else _shown(prompt),
+        "asked": None if asked == question else _shown(asked),
         "target": _shown(sample.target),
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import lm_eval_latentmas.report
 
-ALLOWED = {"agents", "conversation", "naming"}  # of this package: plain data, no model
+ALLOWED = {"agents", "conversation", "naming", "relay_probe"}  # of this package: plain data, no model
 
 
 def imported(path: Path) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lm_eval_latentmas.relay_probe import UPSTREAM_MARK
 from lm_eval_latentmas.report.answer import answer
 from lm_eval_latentmas.report.contents import pictures_of, tables_of
 from lm_eval_latentmas.report.findings import Findings, read_findings
@@ -69,10 +70,10 @@ def test_the_answer_says_what_the_controls_show(write_run: Callable[..., Path]) 
     last = write_run({"sums": [1] * 10 + [0] * 50}, compressor="full", relay="none", relay_bytes=0)
     shuffled, none = answer(read_findings([last.parent]))
     assert shuffled == (
-        "With another or no relay (shuffled (+0.0 points)) the judger is not shown to do worse: "
+        "With another document's relay (shuffled (+0.0 points)) the judger is not shown to do worse: "
         "these scores can't tell what a relay carries."
     )
-    assert "none (-66.7 points" in none
+    assert none.startswith("Without a relay (none (-66.7 points")
     assert none.endswith("its relay carries something that it uses.")
 
 
@@ -159,6 +160,7 @@ def test_samples_carry_what_the_browser_shows(findings: Findings) -> None:
         "id": 3,
         "question": "sums question 3",
         "prompt": "Q: sums question 3",
+        "asked": "Q: sums question 3",
         "target": "target 3",
     }
     assert [(run["arm"], run["seed"]) for run in task["answers"]] == [(0, 4), (0, 44), (1, 4), (1, 44), (2, 4), (2, 44)]
@@ -186,6 +188,14 @@ def test_prompts_of_the_agents_are_told_by_the_results(write_run: Callable[..., 
         {"name": "planner", "prompt": "Be brief.\n\nPlan: {question}"},
         {"name": "judger", "prompt": "Be brief.\n\n{question} As a number."},
     ]
+
+
+def test_a_marked_prompt_is_shown_in_parts(write_run: Callable[..., Path]) -> None:
+    prompt = {"gen_args_0": {"arg_0": f"the code is lumago{UPSTREAM_MARK}What is the code?"}}
+    doc = {"question": "What is the code?"}
+    path = write_run({"probe": [1]}, edit=lambda row: row | {"arguments": prompt, "doc": doc})
+    document = sample_data(read_findings([path]))["tasks"][0]["documents"][0]
+    assert (document["prompt"], document["asked"]) == ("the code is lumago", None)
 
 
 def test_long_answers_say_what_was_left_out(write_run: Callable[..., Path]) -> None:

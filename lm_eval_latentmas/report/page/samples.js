@@ -135,13 +135,14 @@
   const prompts = (task, document) => {
     const box = element("details");
     const agents = data.tasks[task].agents;
-    const asked = document.prompt === null ? document.question : document.prompt;
+    const shown = (text) => (text === null ? document.question : text);
     box.append(element("summary", agents ? `${agents.length} prompts` : "Prompt"));
-    if (!agents) box.append(element("pre", asked));
-    for (const agent of agents || []) {
-      box.append(titled(agent.name, "", element("pre", agent.prompt.split("{question}").join(asked))));
+    if (!agents) box.append(element("pre", shown(document.prompt)));
+    (agents || []).forEach((agent, place) => {
+      const question = shown(place === agents.length - 1 ? document.asked : document.prompt);
+      box.append(titled(agent.name, "", element("pre", agent.prompt.split("{question}").join(question))));
       box.append(...keptTokens(task, document, agent.name));
-    }
+    });
     return box;
   };
   // per chosen arm: the agent's prompt, its tokens shaded by the share of layers and heads that kept them
