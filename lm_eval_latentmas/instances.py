@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lm_eval_latentmas.conversation import unpack
@@ -12,20 +12,9 @@ from lm_eval_latentmas.sampling import Generation
 
 
 def written(requests: Sequence[Any], default_max: int) -> list[Question]:
-    """Requests of (context, generation arguments) as questions; the n-th for one document is its n-th repeat.
-
-    In a run over several processes lm-eval pads ranks with copies of their last request: beyond a request's own
-    repeats the copies begin again at 0, so that no document is computed twice, and their responses are not added to
-    the request's own.
-    """
-    seen: Counter[int] = Counter()
+    """Requests of (context, generation arguments) as questions; the n-th for one document is its n-th repeat."""
     questions = []
-    for request in requests:
-        repeats = max(1, request.repeats or 1)
-        repeat = seen[id(request)] % repeats
-        seen[id(request)] += 1
-        if seen[id(request)] > repeats:
-            request.resps = _AtMost(repeats, request.resps)
+    for request, repeat in _counted(requests):
         context, arguments = request.args
         generation = Generation.of(arguments, default_max=default_max)
         questions.append(_question(request, context, generation, repeat=repeat))
@@ -39,17 +28,31 @@ def scored(requests: Sequence[Any]) -> list[Question]:
     """
     together: dict[tuple[str, str], set[str]] = defaultdict(set)
     for request in requests:
-        context, continuation = request.args
-        together[request.task_name, context].add(continuation)
-    return [
-        _question(
-            request,
-            request.args[0],
-            Generation(),
-            continuations=tuple(sorted(together[request.task_name, request.args[0]])),
-        )
-        for request in requests
-    ]
+        together[request.task_name, request.args[0]].add(request.args[1])
+    ordered = {place: tuple(sorted(continuations)) for place, continuations in together.items()}
+    questions = []
+    for request, _ in _counted(requests):  # a score is the same every time, so all repeats are one
+        context, _ = request.args
+        continuations = ordered[request.task_name, context]
+        questions.append(_question(request, context, Generation(), repeat=0, continuations=continuations))
+    return questions
+
+
+def _counted(requests: Sequence[Any]) -> Iterator[tuple[Any, int]]:
+    """Requests with their repeats, counted from 0.
+
+    In a run over several processes lm-eval pads ranks with copies of their last request: beyond a request's own
+    repeats the copies begin again at 0, so that no document is computed twice, and their responses are not added to
+    the request's own.
+    """
+    seen: Counter[int] = Counter()
+    for request in requests:
+        repeats = max(1, request.repeats or 1)
+        repeat = seen[id(request)] % repeats
+        seen[id(request)] += 1
+        if seen[id(request)] > repeats:
+            request.resps = _AtMost(repeats, request.resps)
+        yield request, repeat
 
 
 def _question(request: Any, context: str, generation: Generation, **about: Any) -> Question:
@@ -61,7 +64,7 @@ def _question(request: Any, context: str, generation: Generation, **about: Any) 
         generation=generation,
         system=talk.system,
         prefix=talk.prefix,
-        **({"repeat": 0} | about),
+        **about,
     )
 
 

@@ -7,14 +7,16 @@ from types import SimpleNamespace
 
 import lm_eval
 import pytest
+import yaml
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
-from stock import TASKS, write_task
+from stock import DEFINITIONS, TASKS, write_task
 from tiny import saved_model
 
 from lm_eval_latentmas import instances
 from lm_eval_latentmas.model import LatentMASLM
+from lm_eval_latentmas.sampling import Generation
 
 PROMPTS = """
 system: Be brief.
@@ -189,6 +191,29 @@ def test_alone_the_judger_equals_hf_with_the_same_prompt(home, tmp_path, task):
         for ((value, greedy),), ((wanted, likeliest),) in zip(rows[1][doc_id], expected, strict=True):
             assert value == pytest.approx(wanted, abs=1e-3)
             assert greedy == likeliest
+
+
+@pytest.mark.parametrize(
+    "folder", ["arc", "gpqa", "gsm8k", "hellaswag", "ifeval", "leaderboard", "medqa", "truthfulqa"]
+)
+def test_what_the_leaderboards_ask_of_a_model_is_known(folder):
+    kinds, generations = set(), []
+    for path in (DEFINITIONS / folder).rglob("*"):
+        if path.suffix == ".yaml" or path.name.endswith("_yaml"):
+            definition = yaml.load(path.read_text("utf-8"), Loader=Definition)
+            kinds.add(definition.get("output_type"))
+            generations.append(definition.get("generation_kwargs") or {})
+    assert kinds - {None}
+    assert kinds <= {None, "multiple_choice", "generate_until"}
+    for arguments in generations:
+        assert Generation.of(arguments).max_gen_toks >= 1
+
+
+class Definition(yaml.SafeLoader):
+    """YAML whose functions are left out."""
+
+
+Definition.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
 # -- what few-shot examples, chat template, system instruction and answer prefix become ------------------------
