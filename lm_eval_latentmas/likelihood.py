@@ -50,8 +50,7 @@ def score_continuations(
     The judger's prompt is read once per context. At most ``rows`` continuations are read at a time.
     """
     plans = [left.plan for left in handed]
-    longest = max(len(tokens) for plan in plans for tokens in plan.continuations)
-    cache = _loaded(adapter, handed, reserve=max(len(plan.prompts[-1]) for plan in plans) + longest)
+    cache = _loaded(adapter, handed)
     last = prefill(adapter, cache, [plan.prompts[-1] for plan in plans])
     first = adapter.logits(last)
     waiting = [(place, tokens) for place, plan in enumerate(plans) for tokens in plan.continuations]
@@ -68,7 +67,9 @@ def score_continuations(
     return [tuple(next(pairs) for _ in plan.continuations) for plan in plans]
 
 
-def _loaded(adapter: ModelAdapter, handed: Sequence[Handed], *, reserve: int) -> LiveCache:
+def _loaded(adapter: ModelAdapter, handed: Sequence[Handed]) -> LiveCache:
+    """A cache of the contexts' relays, with room for the judger's prompts."""
+    reserve = max(len(left.plan.prompts[-1]) for left in handed)
     if handed[0].relay is not None:
         relay = Relay.join([left.relay for left in handed])
         return LiveCache.from_relay(relay, [left.cursor for left in handed], reserve=reserve)
@@ -88,8 +89,9 @@ def _scores(
     longer = [index for index, (_, tokens) in enumerate(continuations) if len(tokens) > 1]
     states: dict[int, Tensor] = {}
     if longer:
-        branch = cache.branch([continuations[index][0] for index in longer])
-        hidden = read(adapter, branch, [continuations[index][1][:-1] for index in longer])
+        unread = [continuations[index][1][:-1] for index in longer]
+        branch = cache.branch([continuations[index][0] for index in longer], reserve=max(map(len, unread)))
+        hidden = read(adapter, branch, unread)
         states = dict(zip(longer, hidden, strict=True))
     for index, (place, tokens) in enumerate(continuations):
         logits = first[place : place + 1]
