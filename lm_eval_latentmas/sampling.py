@@ -119,23 +119,30 @@ def next_tokens(logits: Tensor, generations: list[Generation], draws: list[Draws
 
 def _nucleus(logits: Tensor, generations: list[Generation], uniform: Tensor) -> Tensor:
     """Sample rows from their nucleus; the token that crosses top_p stays (method, section 5)."""
-    device = logits.device
+    limits = torch.tensor(
+        [(g.temperature, g.top_p, g.top_k, g.min_p) for g in generations], dtype=torch.float64, device=logits.device
+    )
+    uniform = uniform.to(logits.device)[:, None]
+    probabilities = (logits.double() / limits[:, :1]).softmax(dim=-1)
+    values, order = probabilities.topk(min(_HEAD, logits.shape[-1]), dim=-1)
+    tokens = _picked(values, order, limits, uniform)
+    if values.shape[-1] < logits.shape[-1]:
+        wide = (values.sum(dim=-1) < limits[:, 1]).nonzero()[:, 0]
+        if len(wide):
+            # these rows alone: the two orders differ among equal probabilities, and no row may feel another
+            values, order = probabilities[wide].sort(dim=-1, descending=True)
+            tokens[wide] = _picked(values, order, limits[wide], uniform[wide])
+    return tokens
 
-    def column(name: str) -> Tensor:
-        return torch.tensor([getattr(g, name) for g in generations], dtype=torch.float64, device=device)[:, None]
 
-    probabilities = (logits.double() / column("temperature")).softmax(dim=-1)
-    top_p, head = column("top_p"), min(_HEAD, logits.shape[-1])
-    values, order = probabilities.topk(head, dim=-1)
-    if head < logits.shape[-1] and bool((values.sum(dim=-1, keepdim=True) < top_p).any()):
-        values, order = probabilities.sort(dim=-1, descending=True)
-    top_k = column("top_k")
-    ranks = torch.arange(values.shape[-1], device=device)
+def _picked(values: Tensor, order: Tensor, limits: Tensor, uniform: Tensor) -> Tensor:
+    """The token of each row where its uniform number falls, (rows,); values: probabilities, descending."""
+    _, top_p, top_k, min_p = limits[:, :, None].unbind(dim=1)
+    ranks = torch.arange(values.shape[-1], device=values.device)
     before = values.cumsum(dim=-1) - values
-    kept = (before < top_p) & ((top_k == 0) | (ranks < top_k)) & (values >= column("min_p") * values[:, :1])
+    kept = (before < top_p) & ((top_k == 0) | (ranks < top_k)) & (values >= min_p * values[:, :1])
     cumulative = (values * kept).cumsum(dim=-1)
-    target = uniform.to(device)[:, None] * cumulative[:, -1:]
-    index = torch.searchsorted(cumulative, target, right=True).clamp_max(values.shape[-1] - 1)
+    index = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp_max(values.shape[-1] - 1)
     return order.gather(-1, index)[:, 0]
 
 
