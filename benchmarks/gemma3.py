@@ -49,7 +49,8 @@ def main() -> None:
     ]
     adapter = load(given.folder)
     checked = lossless(adapter, questions)
-    print(f"{checked}\n\n{presets(adapter, questions, given.latent_steps)}")
+    print(f"{checked}\n", flush=True)
+    print(presets(adapter, questions, given.latent_steps))
     if not all(target["reached"] for target in checked.targets):
         raise SystemExit(1)
 
@@ -110,7 +111,7 @@ def lossless(adapter: ModelAdapter, questions: Sequence[Question]) -> Table:
         )
     worst = max(float(row["largest difference"]) for row in table.rows)
     table.target(f"largest difference / {LOSSLESS}", worst / LOSSLESS, most=1.0)
-    table.target("positions, least", min(row["positions"] for row in table.rows), least=window + 1)
+    table.target("positions, most", max(row["positions"] for row in table.rows), least=2 * window)
     return table
 
 
