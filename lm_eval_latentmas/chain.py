@@ -267,6 +267,7 @@ class Chain:
             generation=plan.generation,
             draws=Draws(plan.question.seed(self.seed)),
             thought=replace(self._thought, expected=plan.opened),
+            agent=self.prompts.judger.name,
         )
 
     def _said(self, job: Job, *, opened: bool) -> str:

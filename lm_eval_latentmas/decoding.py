@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -31,7 +32,10 @@ class Thought:
 
 @dataclass
 class Job:
-    """One answer to decode: what the judger reads, how it writes, and what comes out."""
+    """One answer to decode: what an agent reads, how it writes, and what comes out.
+
+    key: what the caller knows it by, and an error calls it by. agent: who writes, named in an error too.
+    """
 
     key: Any
     relay: Relay | None
@@ -40,6 +44,7 @@ class Job:
     generation: Generation
     draws: Draws
     thought: Thought = field(default_factory=Thought)
+    agent: str = "judger"
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     stop: str = ""
@@ -64,6 +69,7 @@ class Decoder:
         self._cache: LiveCache | None = None
         self._jobs: list[Job] = []  # one a row of the cache
         self._eos = adapter.eos_ids
+        self._special = frozenset(adapter.tokenizer.all_special_ids)
 
     @property
     def free(self) -> int:
@@ -113,7 +119,7 @@ class Decoder:
         finite = logits.amax(dim=-1).isfinite()
         if not bool(finite.all()):
             row = int((~finite).nonzero()[0])
-            raise NonFiniteState(row=row, step=len(jobs[row].tokens)).at(jobs[row].key)
+            raise NonFiniteState(row=row, step=len(jobs[row].tokens)).at(f"{jobs[row].key}, agent {jobs[row].agent}")
         tokens = next_tokens(logits, [job.generation for job in jobs], [job.draws for job in jobs])
         for job, token in zip(jobs, tokens, strict=True):
             job.tokens.append(token)
@@ -139,15 +145,23 @@ class Decoder:
 
     def _is_done(self, job: Job) -> bool:
         if job.tokens[-1] in self._eos:
-            job.stop, job.text = "eos", self._text(job.tokens[:-1])
+            job.stop, job.text = "eos", self._text(job, job.tokens[:-1])
         elif self._meets_until(job):
             job.stop = "until"
         elif len(job.tokens) >= job.generation.max_gen_toks:
-            job.stop, job.text = "length", self._text(job.tokens)
+            job.stop, job.text = "length", self._text(job, job.tokens)
         return bool(job.stop)
 
-    def _text(self, tokens: list[int]) -> str:
-        return self.adapter.tokenizer.decode(tokens, skip_special_tokens=True)
+    def _text(self, job: Job, tokens: list[int]) -> str:
+        """The text without special tokens, but with those that begin or end a thought: nothing else shows where."""
+        tokenizer = self.adapter.tokenizer
+        named = (job.thought.open, job.thought.close)
+        marks = {mark if isinstance(mark, int) else tokenizer.convert_tokens_to_ids(mark) for mark in named}
+        shown = (marks & self._special) - {tokenizer.unk_token_id}  # what no token is called is unknown
+        if not shown.intersection(tokens):
+            return tokenizer.decode(tokens, skip_special_tokens=True)
+        runs = groupby(tokens, key=shown.__contains__)
+        return "".join(tokenizer.decode(list(run), skip_special_tokens=not mark) for mark, run in runs)
 
     def _meets_until(self, job: Job) -> bool:
         """Whether a stop string has appeared after the thought; cuts the text there."""
@@ -159,8 +173,9 @@ class Decoder:
         tail_text = self.adapter.tokenizer.decode(tail, skip_special_tokens=False)
         if not any(text in tail_text for text in until):
             return False
-        for skip_special in (True, False):  # a stop string may itself be a special token, which decoding leaves out
-            text = self.adapter.tokenizer.decode(job.tokens, skip_special_tokens=skip_special)
+        # a stop string may itself be a special token, which the text leaves out
+        whole = self.adapter.tokenizer.decode(job.tokens, skip_special_tokens=False)
+        for text in (self._text(job, job.tokens), whole):
             start = job.answer_start(self.adapter.tokenizer, text)
             found = [place for stop in until if (place := text.find(stop, start)) >= 0] if start is not None else []
             if found:

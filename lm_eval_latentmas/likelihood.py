@@ -34,7 +34,10 @@ def score(
         handed = chain.think(plans[start : start + batch_size])
         say("scoring")
         started = time.perf_counter()
-        scores = score_continuations(chain.adapter, handed, batch_size)
+        try:
+            scores = score_continuations(chain.adapter, handed, batch_size)
+        except NonFiniteState as error:
+            raise error.at(f"{handed[error.row].plan}, agent {chain.prompts.judger.name}") from None
         share = (time.perf_counter() - started) / len(handed)
         for left, pairs in zip(handed, scores, strict=True):
             record = chain.handed_record(left)
@@ -48,6 +51,7 @@ def score_continuations(
     """Per context and continuation, the summed log-probability of its tokens, and whether each was the likeliest.
 
     The judger's prompt is read once per context. At most ``rows`` continuations are read at a time.
+    Raises NonFiniteState where a score is NaN.
     """
     plans = [left.plan for left in handed]
     cache = _loaded(adapter, handed)
@@ -62,7 +66,7 @@ def score_continuations(
     sums, greedy = torch.stack([scores[index] for index in range(len(waiting))]).cpu().unbind(dim=1)
     if bool(sums.isnan().any()):
         place, _ = waiting[int(sums.isnan().nonzero()[0])]
-        raise NonFiniteState(row=place, step=0).at(plans[place])
+        raise NonFiniteState(row=place, step=0)
     pairs = iter(zip(sums.tolist(), greedy.bool().tolist(), strict=True))
     return [tuple(next(pairs) for _ in plan.continuations) for plan in plans]
 

@@ -65,10 +65,9 @@ class Place:
 
     talk: Talk
     index: int
-    agent: Agent
 
     def __str__(self) -> str:
-        return f"{self.talk.plan}, agent {self.agent.name}"
+        return str(self.talk.plan)
 
 
 class TextChain(Chain):
@@ -116,7 +115,7 @@ class TextChain(Chain):
         generation = replace(plan.question.generation, until=(), max_gen_toks=min(self.settings.text_tokens, room))
         seed = seed_of(plan.question.seed(self.seed), agent.name)
         thought = replace(self._thought, expected=self._opens_thought)
-        job = Job(Place(talk, index, agent), None, list(prompt), 0, generation, Draws(seed), thought)
+        job = Job(Place(talk, index), None, list(prompt), 0, generation, Draws(seed), thought, agent.name)
         talk.prompts[index], talk.jobs[index] = prompt, job
         return job
 

@@ -100,5 +100,20 @@ def test_a_non_finite_logit_names_the_sample(adapter):
     broken = ModelAdapter(tiny_model(), byte_tokenizer())
     with torch.no_grad():
         broken.model.lm_head.weight[:] = float("nan")
-    with pytest.raises(RuntimeError, match=r"sample 7.*step 0"):
+    with pytest.raises(RuntimeError, match=r"sample 7, agent judger: .*step 0"):
         Decoder(broken, 2).admit([Job("sample 7", None, [1, 2], 0, Generation(), Draws(0))])
+
+
+@pytest.mark.parametrize("close", ["<|stop|>", 261])
+@pytest.mark.parametrize("end", ["until", "eos"])
+def test_special_tokens_may_part_thought_and_answer(adapter, close, end):
+    rest = {"until": ", too", "eos": "<|end|>"}[end]
+    written = adapter.encode("<|user|>a thought, with a comma<|stop|>an answer" + rest)
+    one = job([1], max_gen_toks=99, until=(",",), thought=Thought(open="<|user|>", close=close))
+    decoder = Decoder(adapter, 1)
+    done = []
+    while not done:
+        one.tokens.append(written[len(one.tokens)])
+        done = [one] if decoder._is_done(one) else []
+    assert one.stop == end
+    assert one.text[one.answer_start(adapter.tokenizer) :] == "an answer"

@@ -138,7 +138,7 @@ def test_a_non_finite_score_names_the_document():
     broken = ModelAdapter(tiny_model(), byte_tokenizer())
     with torch.no_grad():
         broken.model.lm_head.weight[3] = float("nan")
-    with pytest.raises(NonFiniteState, match="task demo, document 0"):
+    with pytest.raises(NonFiniteState, match="task demo, document 0, agent judger: non-finite"):
         scores(make_chain(broken), 2)
 
 
