@@ -12,11 +12,17 @@ from lm_eval_latentmas.sampling import Generation
 
 
 def written(requests: Sequence[Any], default_max: int) -> list[Question]:
-    """Requests of (context, generation arguments) as questions; the n-th for one document is its n-th repeat."""
+    """Requests of (context, generation arguments) as questions; the n-th for one document is its n-th repeat.
+
+    One that is sampled gets ``do_sample=True``: by that word alone lm-eval's ``--use_cache`` knows that its texts must
+    not be replayed, as one text for all repeats.
+    """
     questions = []
     for request, repeat in _counted(requests):
         context, arguments = request.args
         generation = Generation.of(arguments, default_max=default_max)
+        if not generation.greedy:
+            arguments["do_sample"] = True
         questions.append(_question(request, context, generation, repeat=repeat))
     return questions
 
