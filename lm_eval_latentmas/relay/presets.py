@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 from lm_eval_latentmas.cache import Relay, Segment
@@ -56,7 +59,8 @@ def compressor(spec: str, settings: RelaySettings) -> Compressor | Custom:
 class Custom:
     """A compressor of the user's own: what its class or factory gives for the settings, called with a segment.
 
-    name, mass: taken from it where it has them; ``mass`` says whose attention it wants (see `Compressor.mass`).
+    name, mass: taken from it where it has them; ``mass`` says whose attention it wants (see `Compressor.mass`). The
+        name ends with a digest of the module's file, so that finished samples are not taken for those of changed code.
     """
 
     name: str
@@ -68,7 +72,8 @@ class Custom:
         """Import ``package.module:name`` and call it with the settings."""
         module, _, attribute = spec.partition(":")
         try:
-            make = getattr(importlib.import_module(module), attribute)
+            loaded = importlib.import_module(module)
+            make = getattr(loaded, attribute)
         except (ImportError, AttributeError) as error:
             raise ValueError(f"compressor={spec}: cannot be loaded ({error}); write my_package.module:Name") from error
         made = make(settings)
@@ -76,10 +81,15 @@ class Custom:
             raise ValueError(f"compressor={spec}: {attribute}(settings) gave a {type(made).__name__}, not a callable")
         mass = getattr(made, "mass", "latent")
         choice(f"compressor={spec}: mass", mass, ("none", "latent", "next"))
-        return cls(getattr(made, "name", spec), made, mass)
+        return cls(f"{getattr(made, 'name', spec)} ({_digest(loaded)})", made, mass)
 
     def __call__(self, segment: Segment, probe: object = None) -> Relay:
         return self.compress(segment)
+
+
+def _digest(module: ModuleType) -> str:
+    file = getattr(module, "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else "no file"
 
 
 def table() -> str:

@@ -99,8 +99,8 @@ def test_svd_names_the_same_correction() -> None:
         torch.testing.assert_close(fast.layer(layer)[1], exact.layer(layer)[1], atol=1e-5, rtol=0)
 
 
-class Halves:
-    """A compressor of the user's own: everything, values halved."""
+class Whole:
+    """A compressor of the user's own: everything."""
 
     mass = "none"
 
@@ -116,9 +116,22 @@ def not_callable(settings: RelaySettings) -> int:
 
 
 def test_a_compressor_of_the_users_own() -> None:
-    own = compressor(f"{__name__}:Halves", RelaySettings())
-    assert (own.name, own.mass) == (f"{__name__}:Halves", "none")
+    own = compressor(f"{__name__}:Whole", RelaySettings())
+    assert own.name.startswith(f"{__name__}:Whole (")
+    assert own.mass == "none"
     assert_same(own(segment()), compress("full", segment()))
+
+
+def test_changed_code_of_the_users_own_is_another_compressor(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    names = []
+    for module, body in (("mine", "return None"), ("copy_of_mine", "return None"), ("mine_changed", "return segment")):
+        (tmp_path / f"{module}.py").write_text(
+            f"def make(settings):\n    def compress(segment): {body}\n    return compress\n"
+        )
+        names.append(compressor(f"{module}:make", RelaySettings()).name)
+    digests = [name.partition(" ")[2] for name in names]
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_users_factory_must_give_a_callable() -> None:
