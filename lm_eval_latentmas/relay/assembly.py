@@ -44,7 +44,9 @@ def assemble(
         keys = _copied(segment.keys[layer], source[place], None if whole else filled[place])
         values = _copied(segment.values[layer], source[place], None if whole else filled[place])
         for region, (selection, corrected) in chosen.items():
-            if corrected is not None:
+            if corrected is not None and whole:
+                _put_whole(values, corrected[place], region.slots, _offset(pieces, region))
+            elif corrected is not None:
                 _put(values, corrected[place], selection.filled[place], _offset(pieces, region))
         holes = (used & ~filled[place]).expand(-1, keys.shape[1], -1)
         there = filled[place]
@@ -120,6 +122,15 @@ def _copied(states: Tensor, source: Tensor, filled: Tensor | None) -> Tensor:
     heads = torch.arange(states.shape[1], device=states.device)[:, None]
     copied = states[rows, heads, source]
     return copied if filled is None else copied.masked_fill_(~filled[..., None], 0)
+
+
+def _put_whole(values: Tensor, corrected: Tensor, counts: tuple[int, ...], offset: tuple[int, ...]) -> None:
+    """`_put` where every head of a row holds ``counts`` of them: rows are runs, equal ones go together."""
+    if len(set(zip(counts, offset, strict=True))) == 1:
+        values[:, :, offset[0] : offset[0] + counts[0]] = corrected
+        return
+    for row, (count, start) in enumerate(zip(counts, offset, strict=True)):
+        values[row, :, start : start + count] = corrected[row, :, :count]
 
 
 def _put(values: Tensor, corrected: Tensor, filled: Tensor, offset: tuple[int, ...]) -> None:

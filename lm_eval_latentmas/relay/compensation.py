@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lm_eval_latentmas.cache import on_device
-from lm_eval_latentmas.relay.lowrank import leading, outside, row_space, wide
+from lm_eval_latentmas.relay.lowrank import gram_outside, leading, outside, row_space, wide
 from lm_eval_latentmas.relay.selectors import Block, Selection
 from lm_eval_latentmas.relay.settings import REFERENCE_BUDGET
 
@@ -35,42 +35,53 @@ class Compensation(Protocol):
 
 @dataclass(frozen=True)
 class Residual:
-    """What of the dropped values the kept ones cannot express, per layer, row and head; all in the wide dtype.
+    """What of the dropped values the kept ones cannot express, per layer, row and head; all in one dtype.
 
-    kept: (..., slots, d), zero where a slot is empty. dropped: (..., tokens, d), zero where a token is not dropped.
+    kept: (..., slots, d), zero where a slot is empty. values: (..., tokens, d), all candidates, zero elsewhere; with
+    projection counted from the mean of the kept ones, which lies in their span and so changes no residual.
     basis: (..., r, d), orthonormal or zero rows that span the kept values; None without projection.
     weights: (..., tokens), attention mass of the dropped, normalised. demand: (..., 1), alpha.
     """
 
     kept: Tensor
-    dropped: Tensor
+    values: Tensor
     basis: Tensor | None
     weights: Tensor
     demand: Tensor
 
     @classmethod
-    def of(cls, block: Block, selection: Selection, *, project: bool) -> Residual:
-        """Steps 1, 4 (weights) and 5 of the method."""
-        dtype = wide(block.values.device)
+    def of(cls, block: Block, selection: Selection, *, project: bool, svd: str = "exact") -> Residual:
+        """Steps 1, 4 (weights) and 5 of the method; ``fast`` in float32 where the span of the kept is exact."""
+        exact = wide(block.values.device)
+        dtype = exact if svd == "exact" else torch.promote_types(block.values.dtype, torch.float32)
         kept = selection.gather(block.values).to(dtype) * selection.filled[..., None]
+        basis = row_space(kept.to(exact)).to(dtype) if project else None
+        if project:
+            centre = kept.sum(-2, keepdim=True) / selection.filled.sum(-1).clamp_min(1)[..., None, None]
+            values = block.blank(block.values - centre)
+        else:
+            values = block.values.to(dtype)
         there = selection.dropped.to(dtype)
-        # the wider factor widens the values on the way, without a copy of its own
-        dropped = block.values * there[..., None]
         mass = selection.mass * there
         total = mass.sum(-1, keepdim=True)
         even = there / there.sum(-1, keepdim=True).clamp_min(1)
         weights = torch.where(total > 0, mass / total.clamp_min(torch.finfo(dtype).tiny), even)
         kept_mass = selection.gather_mass().to(dtype).sum(-1, keepdim=True)
-        return cls(kept, dropped, row_space(kept) if project else None, weights, total / (kept_mass + 1e-12))
+        return cls(kept, values, basis, weights, total / (kept_mass + 1e-12))
+
+    def drawn(self, share: Tensor) -> Tensor:
+        """``share`` of the residuals (step 4): (..., n, tokens) to (..., n, d)."""
+        # once more takes away what rounding left inside the span
+        return self.outside(self.outside(share @ self.values))
 
     def outside(self, rows: Tensor) -> Tensor:
-        """What of ``rows`` (..., n, d) the kept values cannot express: R for the dropped values (step 2)."""
+        """What of ``rows`` (..., n, d) the kept values cannot express (step 2)."""
         return rows if self.basis is None else outside(rows, self.basis)
 
     def gram(self) -> Tensor:
-        """R^T R, (..., d, d)."""
-        residual = self.outside(self.dropped)
-        return residual.mT @ residual
+        """R^T R, (..., d, d), from the Gram matrix of all candidates: the kept ones have no residual."""
+        gram = self.values.mT @ self.values
+        return gram - self.kept.mT @ self.kept if self.basis is None else gram_outside(gram, self.basis)
 
 
 @dataclass(frozen=True)
@@ -106,8 +117,8 @@ class Backfill:
     def __call__(self, block: Block, selection: Selection) -> Tensor:
         if not selection.index.shape[-1]:
             return selection.gather(block.values)
-        found = Residual.of(block, selection, project=self.project)
-        share = self._share(found, selection)
+        found = Residual.of(block, selection, project=self.project, svd=self.svd)
+        share = self._share(found, block, selection)
         if self.scale:
             share = share * found.demand[..., None]
         return found.kept + self._within(found, share, block.quotas)
@@ -115,10 +126,10 @@ class Backfill:
     def explained(self, block: Block, selection: Selection) -> Tensor:
         """Share of ||R||_F^2 in the directions that are injected, (layers, rows, kv_heads); a diagnostic (REVR)."""
         found = Residual.of(block, selection, project=self.project)
-        gram = found.gram()
-        energy = torch.linalg.eigvalsh(gram).flip(-1).clamp_min(0)
+        residual = found.outside(block.values.to(found.kept.dtype) * selection.dropped[..., None])
+        energy = torch.linalg.svdvals(residual) ** 2
         total = energy.sum(-1, keepdim=True)
-        used = self._used(energy, total, self.ranks(block.quotas, gram.shape[-1])) & (total > NOTHING**2)
+        used = self._used(energy, total, self.ranks(block.quotas, residual.shape[-1])) & (total > NOTHING**2)
         return (energy * used).sum(-1) / total[..., 0].clamp_min(NOTHING**2)
 
     def ranks(self, quotas: tuple[int, ...], head_dim: int) -> list[int]:
@@ -135,14 +146,14 @@ class Backfill:
         share = self.base / REFERENCE_BUDGET if self.rank == "auto" else self.rank
         return [min(max(1, round(share * quota)), limit) for quota, limit in zip(quotas, limits, strict=True)]
 
-    def _share(self, found: Residual, selection: Selection) -> Tensor:
+    def _share(self, found: Residual, block: Block, selection: Selection) -> Tensor:
         """How much of each dropped residual each kept value gets, (..., 1 or slots, tokens)."""
         weights = found.weights[..., None, :]
         if self.inject == "attention":
             mass = selection.gather_mass().to(weights.dtype)
             return (mass / (mass.sum(-1, keepdim=True) + 1e-12))[..., None] * weights
         if self.inject == "per-token":
-            similar = found.kept @ found.dropped.mT / found.kept.shape[-1] ** 0.5
+            similar = found.kept @ block.values.to(found.kept.dtype).mT / found.kept.shape[-1] ** 0.5
             # the least finite number, not -inf: a head that keeps nothing must not turn into NaN
             similar = similar.masked_fill(~selection.filled[..., None], torch.finfo(similar.dtype).min)
             return similar.softmax(dim=-2) * weights
@@ -150,17 +161,14 @@ class Backfill:
 
     def _within(self, found: Residual, share: Tensor, quotas: tuple[int, ...]) -> Tensor:
         """``share`` of the residuals, restricted to the principal directions (steps 3, 4): (..., 1 or slots, d)."""
-        # once more takes away what rounding left inside the span
-        drawn = found.outside(found.outside(share @ found.dropped))
+        drawn, gram = found.drawn(share), found.gram()
+        total = gram.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
         if self.rank == "all":
-            size = found.outside(found.dropped).flatten(-2).norm(dim=-1)
-            return drawn * (size > NOTHING)[..., None, None]
+            return drawn * (total > NOTHING**2)[..., None]
         ranks = self.ranks(quotas, drawn.shape[-1])
         if not max(ranks):
             return torch.zeros_like(drawn)
-        gram = found.gram()
         directions, energy = leading(gram, max(ranks), self.svd)
-        total = gram.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
         used = self._used(energy, total, ranks) & (total > NOTHING**2)
         return (drawn @ (directions * used[..., None]).mT) @ directions
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lm_eval_latentmas.cache import Segment, on_device
-from lm_eval_latentmas.relay.selectors import Block, Selector
+from lm_eval_latentmas.relay.selectors import Block, Selector, blank
 from lm_eval_latentmas.relay.settings import RelaySettings
 
 ROOM = 1 << 24
@@ -53,24 +53,29 @@ class Region(Piece):
     def block(self, segment: Segment, layers: tuple[int, ...]) -> Block:
         """What selectors and compensations see of the region in some layers."""
         candidates = self._candidates(segment, layers)
+        begin = self.span.start
+        ends = [start + count for start, count in zip(self.start, self.count, strict=True)]
+        extents = tuple((start - begin, end - begin) for start, end in zip(self.start, ends, strict=True))
+        extents = extents if segment.holes is None else None
 
-        def stacked(tensors: tuple[Tensor, ...], empty: Tensor) -> Tensor:
-            states = torch.stack([tensors[layer][:, :, self.span] for layer in layers])
+        def stacked(tensors: tuple[Tensor, ...]) -> Tensor:
+            if len(layers) == 1 and self.even and extents:
+                return tensors[layers[0]][None, :, :, self.span]
             # beyond a row's end lies rubbish: zero weights would not silence a NaN
-            return states if self.even and segment.holes is None else states.masked_fill_(empty, 0)
+            return blank(torch.stack([tensors[layer][:, :, self.span] for layer in layers]), extents, candidates)
 
-        values = stacked(segment.values, ~candidates[..., None])
-        mass = segment.mass
+        values, mass = stacked(segment.values), segment.mass
         return Block(
-            load_keys=lambda: stacked(segment.keys, ~candidates[..., None]),
+            load_keys=lambda: stacked(segment.keys),
             values=values,
-            mass=stacked(mass, ~candidates).float() if mass else torch.zeros(values.shape[:-1], device=values.device),
+            mass=stacked(mass).float() if mass else torch.zeros(values.shape[:-1], device=values.device),
             candidates=candidates,
             positions=torch.stack([segment.positions[layer][:, :, self.span] for layer in layers]),
             layers=layers,
             seeds=segment.seeds or (0,) * len(self.start),
             quotas=self.quotas,
             widest=self.widest,
+            extents=extents,
         )
 
     @property

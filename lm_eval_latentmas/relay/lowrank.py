@@ -1,4 +1,4 @@
-"""Spans and leading directions of many small matrices at once, through Gram matrices in float64."""
+"""Spans and leading directions of many small matrices at once, through Gram matrices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ ROUNDS = {"fast": 2, "exact": 5}
 SPARE = 12
 # what float32 states can tell apart
 PRECISION = 2.0**-23
-CONVERGED = 1e-12
+# the largest residual of a settled eigenpair, in units of the largest eigenvalue
+SETTLED = {torch.float32: 1e-5, torch.float64: 2e-11}
+# the least pivot, in units of the trace, at which a Cholesky factor gives the span to full precision
+PIVOT = 1e-6
 
 
 def wide(device: torch.device) -> torch.dtype:
@@ -27,10 +30,14 @@ def row_space(rows: Tensor) -> Tensor:
     precision times the largest one.
     """
     n, d = rows.shape[-2:]
-    if n < d:
-        energy, vectors = torch.linalg.eigh(rows @ rows.mT)
-    else:
-        energy, vectors = torch.linalg.eigh(rows.mT @ rows)
+    gram = rows @ rows.mT if n < d else rows.mT @ rows
+    # an eigendecomposition costs five times as much, and only what is nearly dependent needs one
+    if n < d and rows.device.type == "cpu" and rows.dtype == torch.float64:
+        lower = torch.linalg.cholesky_ex(gram).L
+        trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+        if bool((lower.diagonal(dim1=-2, dim2=-1).amin(-1) ** 2 > PIVOT * trace).all()):
+            return torch.linalg.solve_triangular(lower, rows, upper=False)
+    energy, vectors = torch.linalg.eigh(gram)
     floor = energy[..., -1:] * (max(n, d) * PRECISION) ** 2
     there = (energy > floor) & (energy > 0)
     if n < d:
@@ -44,12 +51,22 @@ def outside(rows: Tensor, basis: Tensor) -> Tensor:
     return rows - (rows @ basis.mT) @ basis
 
 
+def gram_outside(gram: Tensor, basis: Tensor) -> Tensor:
+    """(I - P) G (I - P) for a Gram matrix (..., d, d) and the projector P on the span of ``basis`` (..., r, d)."""
+    flat, across = gram.flatten(0, -3), basis.flatten(0, -3)
+    inside = across @ flat
+    inside = torch.baddbmm(inside, inside @ across.mT, across, alpha=-0.5)
+    left, right = torch.cat([across, inside], dim=-2), torch.cat([inside, across], dim=-2)
+    return torch.baddbmm(flat, left.mT, right, alpha=-1).view_as(gram)
+
+
 def leading(gram: Tensor, count: int, svd: str) -> tuple[Tensor, Tensor]:
     """The first ``count`` eigenvectors of (..., d, d) and their eigenvalues: right singular vectors, squared values.
 
-    Returns directions (..., count, d), in descending order, and energies (..., count). ``fast`` does a fixed amount of
-    work in batched products and waits for nothing; ``exact`` goes on to float64 precision and hands matrices that do
-    not get there to LAPACK.
+    Returns directions (..., count, d), in descending order, and energies (..., count). Subspace iteration with
+    Chebyshev filters (Zhou et al., J. Comput. Phys. 219, 2006), all in batched products. ``fast`` does at most a fixed
+    amount of work in the dtype of ``gram`` and waits for no device; ``exact`` goes on to the dtype's precision and
+    hands matrices that do not get there to LAPACK.
     """
     d = gram.shape[-1]
     count = min(count, d)
@@ -57,10 +74,7 @@ def leading(gram: Tensor, count: int, svd: str) -> tuple[Tensor, Tensor]:
     if 3 * (count + SPARE) > d:
         vectors, energy = _direct(flat, count)
     else:
-        vectors, energy = _filtered(flat, count + SPARE, ROUNDS[svd])
-        vectors, energy = vectors[..., :count], energy[..., :count]
-        if svd == "exact":
-            vectors, energy = _settled(flat, vectors, energy)
+        vectors, energy = _iterated(flat, count, svd)
     return vectors.mT.reshape(*gram.shape[:-2], count, d), energy.clamp_min(0).reshape(*gram.shape[:-2], count)
 
 
@@ -69,24 +83,63 @@ def _direct(gram: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return vectors[..., -count:].flip(-1), energy[..., -count:].flip(-1)
 
 
-def _filtered(gram: Tensor, block: int, rounds: int) -> tuple[Tensor, Tensor]:
-    """Subspace iteration with Chebyshev filters (Zhou et al., J. Comput. Phys. 219, 2006): (n, d, block), (n, block).
-
-    A filter damps what lies below the smallest Ritz value of the block, as the round before found it.
-    """
-    generator = torch.Generator().manual_seed(0)
+def _iterated(gram: Tensor, count: int, svd: str) -> tuple[Tensor, Tensor]:
+    """Leading pairs of Gram matrices, (n, d, d): (n, d, count), (n, count)."""
     # widths that are no multiple of 8 make slower products
-    start = torch.randn(gram.shape[-1], -(-block // 8) * 8, generator=generator, dtype=torch.float64).to(gram)
-    energy, vectors = _ritz(gram, torch.linalg.qr(gram @ (gram @ start)).Q)
-    for _ in range(rounds):
-        # [0, smallest Ritz value] becomes [-2, 2]; a floor far below the largest keeps a singular matrix finite
-        top = torch.maximum(energy[:, -1:], energy[:, :1] * 1e-8).clamp_min(torch.finfo(gram.dtype).tiny ** 0.5)
-        shifted = gram * (4 / top)[..., None]
-        shifted.diagonal(dim1=-2, dim2=-1).sub_(2)
-        for _ in range(FILTERS_PER_ROUND):
-            vectors = torch.linalg.qr(_damped(shifted, vectors)).Q
-        energy, vectors = _ritz(gram, vectors)
+    block = -(-(count + SPARE) // 8) * 8
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(gram.shape[-1], block, generator=generator, dtype=torch.float64)
+    if svd == "fast" or gram.dtype == torch.float32:
+        vectors, energy = _refined(gram, *_powered(gram, start.to(gram)), count, ROUNDS[svd], svd)
+    else:
+        # what float32 finds is most of the way, at half of the cost; traces of 1 are within its range
+        trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1).clamp_min(torch.finfo(gram.dtype).tiny)
+        rough = (gram / trace[:, None, None]).float()
+        vectors, energy = _refined(rough, *_powered(rough, start.to(rough)), count, ROUNDS["fast"], "fast")
+        vectors, energy = torch.linalg.qr(vectors.to(gram)).Q, energy * trace[:, None]
+        vectors, energy = _refined(gram, vectors, energy, count, ROUNDS[svd], svd)
+    return vectors[..., :count], energy[..., :count]
+
+
+def _powered(gram: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """An orthonormal block after two steps of orthogonal iteration, and what it says of the eigenvalues."""
+    vectors, corner = torch.linalg.qr(gram @ torch.linalg.qr(gram @ start).Q)
+    return vectors, corner.diagonal(dim1=-2, dim2=-1).abs().sort(dim=-1, descending=True).values
+
+
+def _refined(gram: Tensor, vectors: Tensor, energy: Tensor, count: int, rounds: int, svd: str) -> tuple[Tensor, Tensor]:
+    """Ritz vectors and values after up to ``rounds`` of filters; matrices whose pairs have settled leave early."""
+    if not rounds:
+        return _direct(gram, vectors.shape[-1]) if svd == "exact" else (vectors, energy)
+    vectors, energy, error = _filtered(gram, vectors, energy, count)
+    if svd == "fast" and gram.device.type != "cpu":
+        return _refined(gram, vectors, energy, count, rounds - 1, svd)
+    loose = (error > SETTLED[gram.dtype]).nonzero()[:, 0]
+    if len(loose):
+        vectors[loose], energy[loose] = _refined(gram[loose], vectors[loose], energy[loose], count, rounds - 1, svd)
     return vectors, energy
+
+
+def _filtered(gram: Tensor, vectors: Tensor, energy: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """One round: Ritz vectors and values of the filtered block, and the residual of the first ``count`` pairs.
+
+    A filter damps what lies below the smallest value of the block, or below one that keeps the wanted directions from
+    being drowned by the largest.
+    """
+    limits = torch.finfo(gram.dtype)
+    spread = torch.minimum(energy[:, 0] * limits.eps**0.25, energy[:, count - 1] / 2)
+    # [0, top] becomes [-2, 2]
+    top = torch.maximum(energy[:, -1], spread).clamp_min(limits.tiny * 1024)[:, None, None]
+    shifted = gram * (4 / top)
+    shifted.diagonal(dim1=-2, dim2=-1).sub_(2)
+    for _ in range(FILTERS_PER_ROUND):
+        vectors = torch.linalg.qr(_damped(shifted, vectors)).Q
+    images = gram @ vectors
+    energy, turn = torch.linalg.eigh(vectors.mT @ images)
+    energy, turn = energy.flip(-1), turn.flip(-1)
+    vectors = vectors @ turn
+    residual = images @ turn[..., :count] - vectors[..., :count] * energy[:, None, :count]
+    return vectors, energy, residual.norm(dim=1).amax(-1) / energy[:, 0].clamp_min(limits.tiny)
 
 
 def _damped(shifted: Tensor, vectors: Tensor) -> Tensor:
@@ -95,19 +148,3 @@ def _damped(shifted: Tensor, vectors: Tensor) -> Tensor:
     for _ in range(DEGREE - 1):
         before, now = now, torch.baddbmm(before, shifted, now, beta=-1)
     return now
-
-
-def _ritz(gram: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Ritz values, in descending order, and Ritz vectors of an orthonormal block."""
-    energy, turn = torch.linalg.eigh(vectors.mT @ (gram @ vectors))
-    return energy.flip(-1), vectors @ turn.flip(-1)
-
-
-def _settled(gram: Tensor, vectors: Tensor, energy: Tensor) -> tuple[Tensor, Tensor]:
-    """The pairs as they are where they solve the eigenproblem to float64 precision, LAPACK's elsewhere."""
-    error = (gram @ vectors - vectors * energy[:, None]).norm(dim=1).amax(-1)
-    loose = (error > CONVERGED * energy[:, 0]).nonzero()[:, 0]
-    if len(loose):
-        vectors, energy = vectors.clone(), energy.clone()
-        vectors[loose], energy[loose] = _direct(gram[loose], vectors.shape[-1])
-    return vectors, energy

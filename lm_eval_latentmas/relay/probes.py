@@ -55,15 +55,16 @@ def measure(block: Block, selection: Selection, values: Tensor) -> dict[str, Ten
     their change: ||alpha * delta|| where every kept value gets the same.
     """
     found = Residual.of(block, selection, project=True)
-    residual = found.outside(found.dropped)
-    inside = found.dropped - residual
-    size = found.dropped.flatten(-2).norm(dim=-1).clamp_min(torch.finfo(residual.dtype).tiny)
+    dropped = block.values.to(found.kept.dtype) * selection.dropped[..., None]
+    residual = found.outside(dropped)
+    inside = dropped - residual
+    size = dropped.flatten(-2).norm(dim=-1).clamp_min(torch.finfo(residual.dtype).tiny)
     change = (values.to(found.kept.dtype) - found.kept).norm(dim=-1) * selection.filled
     return {
         "pcr": inside.flatten(-2).norm(dim=-1) / size,
         "rcr": residual.flatten(-2).norm(dim=-1) / size,
         # sums point where means do
-        "pc": torch.cosine_similarity(found.dropped.sum(-2), inside.sum(-2), dim=-1),
+        "pc": torch.cosine_similarity(dropped.sum(-2), inside.sum(-2), dim=-1),
         "dr": found.demand[..., 0],
         "ivn": change.sum(-1) / selection.filled.sum(-1).clamp_min(1),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +23,7 @@ class Block:
         holes are none.
     positions: (layers, rows, kv_heads or 1, tokens) int32. layers: their numbers in the model. seeds: one per row.
     quotas: states to keep per row; widest: the most that any head of a row may hold.
+    extents: per row the first candidate and the end of them, where nothing but candidates lies between; else None.
     """
 
     load_keys: Callable[[], Tensor]
@@ -34,11 +35,16 @@ class Block:
     seeds: tuple[int, ...]
     quotas: tuple[int, ...]
     widest: tuple[int, ...]
+    extents: tuple[tuple[int, int], ...] | None = None
 
     @property
     def keys(self) -> Tensor:
         """The keys, as ``values``; stacked when asked for, as most methods never look at them."""
         return self.load_keys()
+
+    def blank(self, states: Tensor) -> Tensor:
+        """``states``, (layers, rows, kv_heads, tokens, ...), set to zero in place where there is no candidate."""
+        return blank(states, self.extents, self.candidates)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,17 @@ class Selection:
         """The kept states' mass, (layers, rows, kv_heads, slots), 0 where a slot is not filled."""
         index = self.index.expand(-1, -1, self.mass.shape[2], -1)
         return self.mass.gather(-1, index) * self.filled
+
+
+def blank(states: Tensor, extents: Sequence[tuple[int, int]] | None, candidates: Tensor) -> Tensor:
+    """See `Block.blank`; known extents need no pass over all states."""
+    if extents is None:
+        return states.masked_fill_(~candidates.view(*candidates.shape, *[1] * (states.dim() - 4)), 0)
+    for row, (first, end) in enumerate(extents):
+        for outside in (slice(0, first), slice(end, states.shape[3])):
+            if outside.start < outside.stop:
+                states[:, row, :, outside] = 0
+    return states
 
 
 Score = Callable[[Block], Tensor]
