@@ -126,8 +126,8 @@ def _filtered(gram: Tensor, vectors: Tensor, energy: Tensor, count: int) -> tupl
     A filter damps what lies below the smallest value of the block, or below one that keeps the wanted directions from
     being drowned by the largest.
     """
-    limits = torch.finfo(gram.dtype)
-    spread = torch.minimum(energy[:, 0] * limits.eps**0.25, energy[:, count - 1] / 2)
+    limits, largest = torch.finfo(gram.dtype), energy[:, 0]
+    spread = (energy[:, count - 1] / 2).clamp(largest * limits.eps**0.75, largest * limits.eps**0.25)
     # [0, top] becomes [-2, 2]
     top = torch.maximum(energy[:, -1], spread).clamp_min(limits.tiny * 1024)[:, None, None]
     shifted = gram * (4 / top)

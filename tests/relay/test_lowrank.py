@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lm_eval_latentmas.relay.lowrank import leading, outside, row_space
+from lm_eval_latentmas.relay.lowrank import gram_outside, leading, outside, row_space
 
 SIZE, DROPPED, KEPT, HEADS = 64, 90, 12, 200
 
@@ -79,6 +79,37 @@ def test_a_zero_residual_has_no_energy_and_no_nan(svd: str) -> None:
     directions, energy = leading(torch.zeros(2, SIZE, SIZE, dtype=torch.float64), 4, svd)
     assert directions.isfinite().all()
     assert not energy.any()
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_float32_finds_all_directions_of_a_low_rank(rank: int, size: float) -> None:
+    generator = torch.Generator().manual_seed(rank)
+    states = torch.randn(20, 90, rank, generator=generator) @ torch.randn(20, rank, 2 * SIZE, generator=generator)
+    states = states * size
+    directions, energy = leading(states.mT @ states, 4, "fast")
+    inside = states @ directions.mT @ directions
+    torch.testing.assert_close(inside, states, atol=1e-5 * float(states.abs().max()), rtol=0)
+    torch.testing.assert_close(energy.sum(-1), (states**2).sum((-1, -2)), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["flat", "decaying", "steep"])
+def test_float32_finds_what_float64_does(kind: str) -> None:
+    dropped, _ = residuals(kind)
+    expected, gap = svd_delta(dropped, 2)
+    gram = dropped.float().mT @ dropped.float()
+    directions = leading(gram, 2, "fast")[0].double()
+    delta = (dropped.mean(-2, keepdim=True) @ directions.mT @ directions)[..., 0, :]
+    error = (delta - expected).norm(dim=-1) / expected.norm(dim=-1)
+    assert error[gap > 1e-2].max() <= 1e-3
+
+
+@pytest.mark.parametrize("basis", ["some", "none"])
+def test_a_projected_gram_matrix_is_that_of_the_residual(basis: str) -> None:
+    dropped, kept = residuals("decaying", heads=5)
+    span = row_space(kept) if basis == "some" else torch.zeros_like(kept)
+    residual = outside(dropped, span)
+    torch.testing.assert_close(gram_outside(dropped.mT @ dropped, span), residual.mT @ residual)
 
 
 @pytest.mark.parametrize("rows", [5, SIZE, SIZE + 9])

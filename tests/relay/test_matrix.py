@@ -88,5 +88,5 @@ def test_presets_stand_for_their_composition(preset: str) -> None:
 def test_a_failed_factorisation_names_layer_and_row() -> None:
     given = segment()
     given.values[1][0, :, 4:9] = torch.inf
-    with pytest.raises(RuntimeError, match="factorisation failed in the prompt states.*not finite: layer 1, row 0"):
+    with pytest.raises(RuntimeError, match=r"factorisation failed in the prompt states.*not finite: layer 1, row 0"):
         compress("l-obf", given)
