@@ -246,8 +246,8 @@ class Chain:
                 say("thinking")
                 batch, waiting = waiting[:batch_size], waiting[batch_size:]
                 for left in self.think(batch):
-                    handed[id(left.plan)] = left
                     ready.append(self._job(left))
+                    handed[id(left.plan)] = replace(left, relay=None)  # the job alone holds it, and lets go of it
             done = []
             if ready and decoder.free:
                 say("answering")
