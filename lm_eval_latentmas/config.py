@@ -57,6 +57,9 @@ class ChainSettings:
 
     def __post_init__(self) -> None:
         count("latent_steps", self.latent_steps, least=0)
+        for name in ("prompts", "run_dir"):
+            if getattr(self, name) == "":
+                raise ValueError(f"{name}=: is empty; give a value, or leave {name} out")
         choice("positions", self.positions, ("timeline", "compact"))
         choice("latent_realign", self.latent_realign, (True, False))
         choice("mode", self.mode, ("latent", "text", "single"))

@@ -1,22 +1,25 @@
 """What the harness was asked for, seen from the model's constructor: lm-eval builds the model before it loads tasks.
 
-Consent to run code and access to gated data are wanted before weights load, and a model is told neither. The call
-that makes the model stands on the stack, so it is read there; without such a call nothing is known and nothing said.
+Consent to run code, access to gated data and generation arguments are checked before weights load, and a model is told
+none of them. The call that makes the model stands on the stack, so it is read there; without such a call nothing is
+known and nothing said.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Request:
-    """The tasks by name, whether model-written code may run, and the folder of local data, if one was named."""
+    """The tasks by name, whether model-written code may run, the folder of local data, and ``gen_kwargs``."""
 
     tasks: tuple[str, ...]
     confirmed: bool
     data_dir: str | None
+    generation: dict[str, Any] = field(default_factory=dict)
 
 
 def request() -> Request | None:
@@ -28,6 +31,9 @@ def request() -> Request | None:
             tasks = frame.f_locals.get("tasks") or []
             names = tuple(task for task in tasks if isinstance(task, str))
             metadata = frame.f_locals.get("metadata") or {}
-            return Request(names, bool(frame.f_locals.get("confirm_run_unsafe_code")), metadata.get("data_dir"))
+            confirmed = bool(frame.f_locals.get("confirm_run_unsafe_code"))
+            generation = frame.f_locals.get("gen_kwargs")
+            generation = generation if isinstance(generation, dict) else {}
+            return Request(names, confirmed, metadata.get("data_dir"), generation)
         frame = frame.f_back
     return None

@@ -33,7 +33,8 @@ class Journal:
     def __init__(self, folder: str | Path, settings: dict[str, Any]) -> None:
         """Open or make the journal of ``folder``.
 
-        Raises ValueError where the folder cannot be written, or holds a run with other settings (naming them).
+        Raises ValueError where the folder cannot be written, its file is damaged, or it holds a run with other settings
+        (naming them).
         """
         self.folder = Path(folder).expanduser()
         try:
@@ -41,9 +42,14 @@ class Journal:
             self._db = sqlite3.connect(self.folder / _file_name(), timeout=_TIMEOUT, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error) as error:
+            self.claim("settings", settings)
+        except (OSError, sqlite3.OperationalError) as error:
             raise ValueError(f"run_dir={folder}: cannot be written ({error}); give a folder that can") from error
-        self.claim("settings", settings)
+        except sqlite3.DatabaseError as error:
+            file = self.folder / _file_name()
+            raise ValueError(
+                f"run_dir={folder}: {file} is damaged ({error}); restore it, or give another folder"
+            ) from error
 
     def claim(self, name: str, value: dict[str, Any]) -> None:
         """State a fact of this run; raises ValueError if the folder's earlier runs stated another."""

@@ -26,12 +26,14 @@ from lm_eval_latentmas.embedded import embedded_model
 from lm_eval_latentmas.journal import Journal, key_of
 from lm_eval_latentmas.launch import Launch
 from lm_eval_latentmas.likelihood import score
+from lm_eval_latentmas.machine import check_machine
 from lm_eval_latentmas.model_adapters import adapter_class
 from lm_eval_latentmas.planning import Plan, Question
 from lm_eval_latentmas.progress import Progress
 from lm_eval_latentmas.provenance import fingerprint, versions
 from lm_eval_latentmas.records import Record, Response
 from lm_eval_latentmas.relay.presets import compressor
+from lm_eval_latentmas.sampling import Generation
 from lm_eval_latentmas.scoring.consent import check_consent
 from lm_eval_latentmas.scoring.samples_file import keep_samples_in
 from lm_eval_latentmas.summary import columns, summarise
@@ -55,6 +57,7 @@ class LatentMASLM(HFLM):
         arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
         fields = _config_fields(pretrained, arguments)
         settings, loading = split_arguments(arguments, HFLM, config_fields=fields)
+        check_machine(loading)
         self._attention = _attention_name(loading)
         self._loading = {"pretrained": _named(pretrained), **loading}
         self._configure(settings)
@@ -306,8 +309,9 @@ def _config_fields(pretrained: Any, arguments: dict[str, Any]) -> list[str]:
 
 
 def _check_request() -> None:
-    """Refuse, before weights load, tasks that may not run code or whose data cannot be had."""
+    """Refuse, before weights load, wrong ``gen_kwargs``, and tasks that may not run code or whose data are missing."""
     if (asked := harness.request()) is not None:
+        Generation.of(asked.generation)
         check_consent(asked.tasks, asked.confirmed)
         check_access(asked.tasks, asked.data_dir)
 

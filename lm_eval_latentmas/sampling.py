@@ -46,9 +46,11 @@ class Generation:
         given = dict(arguments)
         until = given.pop("until", None) or []
         until = [until] if isinstance(until, str) else list(until)
-        lengths = [int(value) for name in _ALIASES if (value := given.pop(name, None)) is not None]
+        lengths = [_read(int, name, value) for name in _ALIASES if (value := given.pop(name, None)) is not None]
         sample = given.pop("do_sample", None)
-        temperature = float(given.pop("temperature", None) or 0.0)
+        if sample not in (None, True, False):
+            raise ValueError(f"do_sample={sample}: allowed are true, false")
+        temperature = _read(float, "temperature", given.pop("temperature", None) or 0.0)
         if sample is True and temperature == 0.0 and "temperature" not in arguments:
             temperature = 1.0
         if sample is False and temperature:
@@ -65,9 +67,9 @@ class Generation:
             max_gen_toks=lengths[0] if lengths else default_max,
             until=tuple(text for text in until if text),
             temperature=temperature,
-            top_p=1.0 if top_p is None else float(top_p),
-            top_k=0 if top_k is None else int(top_k),
-            min_p=0.0 if min_p is None else float(min_p),
+            top_p=1.0 if top_p is None else _read(float, "top_p", top_p),
+            top_k=0 if top_k is None else _read(int, "top_k", top_k),
+            min_p=0.0 if min_p is None else _read(float, "min_p", min_p),
         )
 
     def __post_init__(self) -> None:
@@ -80,6 +82,17 @@ class Generation:
         ):
             if not ok:
                 raise ValueError(f"{name}={value}: allowed is {allowed}")
+
+
+def _read(kind: type[int] | type[float], name: str, value: Any) -> Any:
+    """A generation argument as a number; 8.0 is a whole one, as is the text ``8``."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or (kind is int and not number.is_integer()):
+        raise ValueError(f"{name}={value}: give a {'whole ' if kind is int else ''}number")
+    return kind(number)
 
 
 def seed_of(*parts: object) -> int:

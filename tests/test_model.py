@@ -62,7 +62,7 @@ def arguments(home, **changes):
     return {**values, "kv_budget": 8, "device": "cpu", "batch_size": 2, **changes}
 
 
-def evaluate(home, task="greedy", *, use_cache=None, limit=None, **changes):
+def evaluate(home, task="greedy", *, use_cache=None, limit=None, gen_kwargs=None, **changes):
     given = arguments(home, **changes)
     extra = {name: given.pop(name) for name in ("device", "batch_size")}
     return lm_eval.simple_evaluate(
@@ -73,6 +73,7 @@ def evaluate(home, task="greedy", *, use_cache=None, limit=None, **changes):
         bootstrap_iters=0,
         use_cache=use_cache,
         limit=limit,
+        gen_kwargs=gen_kwargs,
         **extra,
     )
 
@@ -98,6 +99,14 @@ def texts(results, task="greedy"):
         ({"mode": "text"}, "agent 'critic' has no place for them; give it a 'text' with {messages}"),
         ({"mode": "single", "relay": "none"}, "relay=none: mode=single hands nothing on"),
         ({"mode": "text", "diagnostics": True, "run_dir": "x"}, "diagnostics=True: they are about relays"),
+        ({"prompts": ""}, "prompts=: is empty"),
+        ({"run_dir": ""}, "run_dir=: is empty"),
+        ({"batch_size": 0}, "batch_size=0: give a whole number, 1 or more, auto, or auto:N"),
+        ({"batch_size": "-3"}, "batch_size=-3"),
+        ({"batch_size": "some"}, "batch_size=some"),
+        ({"max_batch_size": 0}, "max_batch_size=0"),
+        ({"device": "gpu"}, "device=gpu: allowed are cpu, cuda, mps, npu"),
+        ({"device": "cuda:99"}, "device=cuda:99: PyTorch cannot use it here"),
         ({"attn_implementation": "flash_attention_2"}, "attn_implementation=flash_attention_2: the chain runs on"),
     ],
 )
@@ -214,6 +223,19 @@ def test_a_run_directory_of_another_configuration_is_refused(home, tmp_path, mon
     blocked.write_text("")
     with pytest.raises(ValueError, match="cannot be written"):
         evaluate(home, run_dir=str(blocked / "run"))
+
+
+def test_a_damaged_run_directory_is_named_with_its_file(home, tmp_path):
+    (tmp_path / "journal.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(ValueError, match=r"journal\.sqlite is damaged \(file is not a database\)"):
+        LatentMASLM(**arguments(home, run_dir=str(tmp_path)))
+
+
+def test_wrong_generation_arguments_are_refused_before_weights_load(home, monkeypatch):
+    monkeypatch.setattr(LatentMASLM, "_create_model", lambda *_, **__: pytest.fail("weights were loaded"))
+    for given in ("num_beams=4", {"num_beams": 4}):
+        with pytest.raises(ValueError, match="num_beams=4: this decoder knows only num_beams=1"):
+            evaluate(home, gen_kwargs=given)
 
 
 def test_other_weights_in_the_same_folder_are_another_configuration(home, tmp_path):

@@ -80,6 +80,11 @@ def test_generation_arguments_are_read_as_the_harness_means_them(arguments, expe
         ({"max_gen_toks": 0}, "max_gen_toks=0: allowed is 1 or more"),
         ({"top_p": 0.0}, "top_p=0.0: allowed is above 0, at most 1"),
         ({"temperature": -1}, "temperature=-1.0: allowed is 0"),
+        ({"temperature": "warm"}, "temperature=warm: give a number"),
+        ({"max_gen_toks": "many"}, "max_gen_toks=many: give a whole number"),
+        ({"max_gen_toks": 1.5}, "max_gen_toks=1.5: give a whole number"),
+        ({"top_k": "inf"}, "top_k=inf: give a whole number"),
+        ({"do_sample": "maybe"}, "do_sample=maybe: allowed are true, false"),
     ],
 )
 def test_wrong_generation_arguments_are_refused(arguments, message):
