@@ -76,6 +76,9 @@ def document(name: str, row: Row, place: str) -> Row:
     Raises ValueError that begins with ``place`` and names the field that is wrong.
     """
     if {"id", "question", "gold"} <= row.keys():
+        for field in ("question", "gold"):
+            if not isinstance(row[field], str) or not row[field].strip():
+                raise ValueError(f"{place}: field '{field}' must be a text that is not empty, not {row[field]!r}")
         return row
     try:
         return BENCHMARKS[name].document(row)

@@ -128,7 +128,9 @@ def _number(field: str, written: str) -> str:
 def _value(row: Row, *names: str) -> Any:
     found = next((row[name] for name in names if row.get(name) is not None), None)
     if found is None:
-        raise ValueError(f"field '{names[0]}' is missing; the row has {', '.join(map(str, row)) or 'no fields'}")
+        raise ValueError(
+            f"field '{names[0]}' is missing or null; the row has {', '.join(map(str, row)) or 'no fields'}"
+        )
     return found
 
 

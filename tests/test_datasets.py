@@ -89,7 +89,11 @@ BROKEN = {
     "cut off archive": (gzip.compress(json.dumps(ROW).encode() * 50)[:40], r"line 1: damaged or cut off"),
     "another schema": (
         b'{"problem": "Find x.", "answer": "a #### 7"}\n',
-        r"line 1: field 'question' is missing; the row has",
+        r"line 1: field 'question' is missing or null; the row has",
+    ),
+    "a document of wrong values": (
+        b'{"id": "1", "question": null, "gold": "7"}\n',
+        r"line 1: field 'question' must be a text",
     ),
     "a wrong value": (
         json.dumps(ROW).encode() + b'\n{"question": "Why?", "answer": 7}\n',

@@ -135,7 +135,7 @@ def test_questions_without_an_id_get_a_stable_one_of_their_own():
 
 
 WRONG = [
-    (documents.gsm8k, {"question": "How many?"}, "field 'answer' is missing; the row has question"),
+    (documents.gsm8k, {"question": "How many?"}, "field 'answer' is missing or null; the row has question"),
     (documents.gsm8k, {"question": "How many?", "answer": "7"}, "has no '#### NUMBER'"),
     (documents.gsm8k, {"question": "How many?", "answer": "a\n#### many"}, "field 'answer' holds no number: 'many'"),
     (documents.gsm8k, {"question": " ", "answer": "a\n#### 1"}, "field 'question' must be a text that is not empty"),
