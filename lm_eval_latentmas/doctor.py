@@ -37,13 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every check; the status is 1 where one of them stops every run."""
-    checks = [check for look in CHECKS for check in look(arguments)]
-    for check in checks:
-        print(f"{_MARKS[check.state]}  {check.name}: {check.found}")
+    """Print every check as soon as it is made; the status is 1 where one of them stops every run."""
+    bad = False
+    for check in (check for look in CHECKS for check in look(arguments)):
+        print(f"{_MARKS[check.state]}  {check.name}: {check.found}", flush=True)
         if check.remedy:
-            print(f"      {check.remedy}")
-    return int(any(check.state == "bad" for check in checks))
+            print(f"      {check.remedy}", flush=True)
+        bad |= check.state == "bad"
+    return int(bad)
 
 
 def versions(asked: argparse.Namespace) -> Iterator[Check]:

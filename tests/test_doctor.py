@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -92,3 +92,18 @@ def test_the_status_tells_whether_runs_are_possible(
     monkeypatch.setattr(doctor, "CHECKS", (lambda asked: [good, bad],))
     assert main(["doctor"]) == 1
     assert capsys.readouterr().out.splitlines()[-2:] == ["!!  b: gone", "      bring it back"]
+
+
+def test_a_check_is_shown_before_the_next_one_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+
+    def look(asked: object) -> Iterator[doctor.Check]:
+        yield doctor.Check("fast", "good", "there")
+        seen.append(capsys.readouterr().out)
+        yield doctor.Check("slow", "good", "there")
+
+    monkeypatch.setattr(doctor, "CHECKS", (look,))
+    assert main(["doctor"]) == 0
+    assert seen == ["ok  fast: there\n"]
