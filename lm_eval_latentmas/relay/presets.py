@@ -76,7 +76,10 @@ class Custom:
             make = getattr(loaded, attribute)
         except (ImportError, AttributeError) as error:
             raise ValueError(f"compressor={spec}: cannot be loaded ({error}); write my_package.module:Name") from error
-        made = make(settings)
+        try:
+            made = make(settings)
+        except TypeError as error:
+            raise ValueError(f"compressor={spec}: {attribute} must take the RelaySettings alone ({error})") from error
         if not callable(made):
             raise ValueError(f"compressor={spec}: {attribute}(settings) gave a {type(made).__name__}, not a callable")
         mass = getattr(made, "mass", "latent")

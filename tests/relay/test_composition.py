@@ -57,6 +57,7 @@ REFUSED = {
     "layerwise+int8:bits=3": "unknown option of int8",
     "no_such_module.at_all:Thing": "cannot be loaded .*write my_package.module:Name",
     "collections:NoSuchThing": "cannot be loaded",
+    "json:loads": "loads must take the RelaySettings alone",
     "": "unknown ''",
 }
 
