@@ -116,12 +116,12 @@ def synchronous(adapter: ModelAdapter, jobs: list[Job], rows: int) -> list[Job]:
         longest = max(job.generation.max_gen_toks for job in batch)
         while True:
             drawn = next_tokens(adapter.logits(hidden), [job.generation for job in batch], [job.draws for job in batch])
-            for job, token in zip(batch, drawn, strict=True):
+            for job, token in zip(batch, drawn.tolist(), strict=True):
                 if len(job.tokens) < job.generation.max_gen_toks:
                     job.tokens.append(token)
             if max(len(job.tokens) for job in batch) == longest:
                 break
-            hidden = step(adapter, cache, adapter.embed(torch.tensor(drawn, device=adapter.device)))
+            hidden = step(adapter, cache, adapter.embed(drawn))
     return jobs
 
 

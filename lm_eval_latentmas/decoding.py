@@ -6,19 +6,23 @@ A row's text never depends on its neighbours: positions, masks, draws and stops 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from lm_eval_latentmas.cache import Relay
+from lm_eval_latentmas.cache import Relay, on_device
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.rollout import NonFiniteState, prefill, step
 from lm_eval_latentmas.sampling import Draws, Generation, next_tokens
 
 _GROWTH = 64  # slots for an answer to begin with; a row that outgrows its buffer enlarges it
+
+_STRIDE = 8  # on a GPU: waiting for every token would leave it idle, and a row that ends decodes this far at most
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,14 @@ class Job:
 
 
 class Decoder:
-    """Decodes jobs in at most ``rows`` rows at a time; fed by `admit`, driven by `run`."""
+    """Decodes jobs in at most ``rows`` rows at a time; fed by `admit`, driven by `run`.
 
-    def __init__(self, adapter: ModelAdapter, rows: int) -> None:
+    stride: tokens decoded between looks at them; None for every one on a CPU, where a look costs nothing.
+    """
+
+    def __init__(self, adapter: ModelAdapter, rows: int, *, stride: int | None = None) -> None:
         self.adapter, self.rows = adapter, rows
+        self._stride = stride or (_STRIDE if adapter.device.type == "cuda" else 1)
         self._cache: LiveCache | None = None
         self._jobs: list[Job] = []  # one a row of the cache
         self._eos = adapter.eos_ids
@@ -94,7 +102,7 @@ class Decoder:
         hidden = prefill(self.adapter, cache, [job.prompt for job in jobs])
         self._cache.take_in(cache)
         self._jobs += jobs
-        self._extend(jobs, hidden)
+        self._extend(jobs, [self._next(jobs, hidden)])
         self._charge(jobs, started)
         return self._finished()
 
@@ -107,22 +115,36 @@ class Decoder:
 
     @torch.inference_mode()
     def _step(self) -> list[Job]:
+        """Decode until the next look at the tokens; what a row decodes beyond its own end is dropped with the row."""
         started = time.perf_counter()
-        last = torch.tensor([job.tokens[-1] for job in self._jobs], device=self.adapter.device)
-        self._extend(self._jobs, step(self.adapter, self._cache, self.adapter.embed(last)))
+        left = min(job.generation.max_gen_toks - len(job.tokens) for job in self._jobs)
+        tokens = on_device([job.tokens[-1] for job in self._jobs], self.adapter.device)
+        read = []
+        for _ in range(min(self._stride, left)):
+            hidden = step(self.adapter, self._cache, self.adapter.embed(tokens))
+            read.append(self._next(self._jobs, hidden))
+            tokens = read[-1][0]
+        self._extend(self._jobs, read)
         self._charge(self._jobs, started)
         return self._finished()
 
-    def _extend(self, jobs: list[Job], hidden: torch.Tensor) -> None:
+    def _next(self, jobs: list[Job], hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The next token of every row, and whether its logits were numbers; both stay on the device."""
         logits = self.adapter.logits(hidden)
         # the largest logit is NaN where any is, and infinite where all or the wrong ones are
         finite = logits.amax(dim=-1).isfinite()
-        if not bool(finite.all()):
-            row = int((~finite).nonzero()[0])
-            raise NonFiniteState(row=row, step=len(jobs[row].tokens)).at(f"{jobs[row].key}, agent {jobs[row].agent}")
-        tokens = next_tokens(logits, [job.generation for job in jobs], [job.draws for job in jobs])
-        for job, token in zip(jobs, tokens, strict=True):
-            job.tokens.append(token)
+        return next_tokens(logits, [job.generation for job in jobs], [job.draws for job in jobs]), finite
+
+    def _extend(self, jobs: list[Job], read: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Give the rows their new tokens, one look at the device for all of them."""
+        tokens, finite = (torch.stack(parts).tolist() for parts in zip(*read, strict=True))
+        for row, job in enumerate(jobs):
+            for taken, fine in zip(tokens, finite, strict=True):
+                if not fine[row]:
+                    raise NonFiniteState(row=row, step=len(job.tokens)).at(f"{job.key}, agent {job.agent}")
+                job.tokens.append(taken[row])
+                if self._is_done(job):
+                    break
 
     @staticmethod
     def _charge(jobs: list[Job], started: float) -> None:
@@ -134,7 +156,7 @@ class Decoder:
         """Take out the jobs that are done; rows stay dense, so that no pass works for nobody."""
         done = []
         for place in reversed(range(self.busy)):
-            if self._is_done(self._jobs[place]):
+            if self._jobs[place].stop:
                 done.append(self._jobs[place])
                 self._jobs[place] = self._jobs[-1]
                 self._jobs.pop()

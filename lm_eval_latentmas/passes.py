@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from lm_eval_latentmas.cache import on_device
 from lm_eval_latentmas.inherited import Inherited
 
 
@@ -49,7 +50,7 @@ class Pass:
         """1 for a real token, 0 for a pad: (rows, width) float32."""
 
         def make() -> Tensor:
-            real = torch.tensor(self.real, device=device)[:, None]
+            real = on_device(self.real, device)[:, None]
             return (torch.arange(self.width, device=device) < real).float()
 
         return self._once("counted", device, make)
@@ -72,9 +73,9 @@ class Pass:
     def standing(self, layer: int, device: torch.device) -> Tensor:
         """The rotary position of every slot of a layer: (rows, 1 or kv_heads, slots) int32."""
         index = torch.arange(self.end, device=device)
-        history = torch.tensor(self.history, device=device)[:, None, None]
+        history = on_device(self.history, device)[:, None, None]
         first = [c - (n - h) for c, n, h in zip(self.cursors, self.lengths, self.history, strict=True)]
-        own = torch.tensor(first, device=device)[:, None, None] + index - history
+        own = on_device(first, device)[:, None, None] + index - history
         if self.inherited.positions:
             own = torch.where(index < history, self.inherited.positions_to(layer, self.end, device), own)
         return own.to(torch.int32)
@@ -89,7 +90,7 @@ class Pass:
         return visible
 
     def _from(self, first: Sequence[int], device: torch.device) -> Tensor:
-        start = torch.tensor(first, device=device)[:, None]
+        start = on_device(first, device)[:, None]
         return start if self.width == 1 else start + torch.arange(self.width, device=device)
 
     def _once(self, name: object, device: torch.device, make: Callable[[], Tensor]) -> Tensor:

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lm_eval_latentmas.cache import on_device
 from lm_eval_latentmas.naming import nearest
 
 logger = logging.getLogger(__name__)
 
-_HEAD = 1024  # tokens sorted first; the nucleus rarely needs more, and sorting a whole vocabulary is slow on a CPU
+_HEADS = (64, 1024)  # tokens sorted first on a CPU: a nucleus rarely needs more, and sorting a vocabulary is slow
 _ALIASES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 #: Arguments of ``generate`` that change nothing at these values, and are refused at any other.
 _NEUTRAL = {"num_beams": 1, "repetition_penalty": 1.0, "typical_p": 1.0, "use_cache": True, "num_return_sequences": 1}
@@ -119,32 +120,41 @@ class Draws:
         return self._block.pop()
 
 
-def next_tokens(logits: Tensor, generations: list[Generation], draws: list[Draws]) -> list[int]:
-    """One token per row of (rows, vocabulary) float32 logits, by each row's own generation arguments."""
+def next_tokens(logits: Tensor, generations: list[Generation], draws: list[Draws]) -> Tensor:
+    """One token per row of (rows, vocabulary) float32 logits, by each row's own generation arguments: (rows,).
+
+    Nothing here waits for a GPU.
+    """
     tokens = logits.argmax(dim=-1)
     sampled = [row for row, generation in enumerate(generations) if not generation.greedy]
     if sampled:
         uniform = torch.tensor([draws[row].next() for row in sampled], dtype=torch.float64)
-        rows = torch.tensor(sampled, device=logits.device)
+        rows = on_device(sampled, logits.device)
         tokens[rows] = _nucleus(logits[rows], [generations[row] for row in sampled], uniform)
-    return tokens.tolist()
+    return tokens
 
 
 def _nucleus(logits: Tensor, generations: list[Generation], uniform: Tensor) -> Tensor:
     """Sample rows from their nucleus; the token that crosses top_p stays (method, section 5)."""
-    limits = torch.tensor(
-        [(g.temperature, g.top_p, g.top_k, g.min_p) for g in generations], dtype=torch.float64, device=logits.device
-    )
-    uniform = uniform.to(logits.device)[:, None]
-    probabilities = (logits.double() / limits[:, :1]).softmax(dim=-1)
-    values, order = probabilities.topk(min(_HEAD, logits.shape[-1]), dim=-1)
-    tokens = _picked(values, order, limits, uniform)
-    if values.shape[-1] < logits.shape[-1]:
-        wide = (values.sum(dim=-1) < limits[:, 1]).nonzero()[:, 0]
-        if len(wide):
-            # these rows alone: the two orders differ among equal probabilities, and no row may feel another
-            values, order = probabilities[wide].sort(dim=-1, descending=True)
-            tokens[wide] = _picked(values, order, limits[wide], uniform[wide])
+    vocabulary, device = logits.shape[-1], logits.device
+    limits = torch.tensor([(g.temperature, g.top_p, g.top_k, g.min_p) for g in generations], dtype=torch.float64)
+    limits, uniform = limits.to(device, non_blocking=True), uniform.to(device, non_blocking=True)[:, None]
+    logits = logits / limits[:, :1].to(logits.dtype)
+    total = logits.logsumexp(dim=-1, keepdim=True).double()
+    tokens, rows = logits.argmax(dim=-1), torch.arange(len(logits), device=device)
+    heads = [head for head in _HEADS if head < vocabulary] if device.type == "cpu" else []
+    for head in (*heads, vocabulary):
+        # these rows alone: orders differ among equal probabilities, and no row may feel another
+        some = logits[rows]
+        top, order = some.topk(head, dim=-1) if head < vocabulary else some.sort(dim=-1, descending=True)
+        values = (top.double() - total[rows]).exp()
+        tokens[rows] = _picked(values, order, limits[rows], uniform[rows])
+        if head < vocabulary:
+            _, top_p, top_k, min_p = limits[rows].unbind(dim=1)
+            whole = (values.sum(-1) >= top_p) | ((top_k > 0) & (top_k <= head)) | (values[:, -1] < min_p * values[:, 0])
+            rows = rows[~whole]
+            if not len(rows):
+                break
     return tokens
 
 

@@ -21,8 +21,8 @@ def job(prompt, *, seed=0, thought=None, **generation):
     return Job(prompt, None, list(prompt), 0, Generation(**generation), Draws(seed), thought or Thought())
 
 
-def decoded(adapter, jobs, rows):
-    decoder, waiting, done = Decoder(adapter, rows), list(jobs), []
+def decoded(adapter, jobs, rows, *, stride=None):
+    decoder, waiting, done = Decoder(adapter, rows, stride=stride), list(jobs), []
     while waiting or decoder.busy:
         finished = []
         if waiting and decoder.free:
@@ -40,6 +40,34 @@ def test_greedy_equals_generate(adapter):
             torch.tensor([prompt]), max_new_tokens=20, do_sample=False, eos_token_id=sorted(adapter.eos_ids)
         )[0, len(prompt) :]
         assert out.tokens == expected.tolist()
+
+
+@pytest.mark.parametrize("stride", [2, 5, 50])
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "top_p": 0.9}])
+def test_texts_do_not_depend_on_how_often_tokens_are_looked_at(adapter, stride, sampling):
+    (plain,) = decoded(adapter, [job(PROMPTS[1], max_gen_toks=30)], 1)
+    stops = {"until": (plain.text[6:8],)}
+
+    def run(stride):
+        jobs = [job(prompt, seed=i, max_gen_toks=6 + 8 * i, **sampling, **stops) for i, prompt in enumerate(PROMPTS)]
+        return [(j.tokens, j.text, j.stop) for j in decoded(adapter, jobs, 3, stride=stride)]
+
+    assert run(stride) == run(1)
+
+
+def test_rows_that_are_done_cost_nothing(adapter, monkeypatch):
+    slots = []
+    forward = ModelAdapter.forward
+
+    def counted(self, embeds, positions, cache):
+        slots.append(tuple(embeds.shape[:2]))
+        return forward(self, embeds, positions, cache)
+
+    monkeypatch.setattr(ModelAdapter, "forward", counted)
+    lengths = [4, 9, 14, 19, 24]
+    decoded(adapter, [job(p, max_gen_toks=n) for p, n in zip(PROMPTS, lengths, strict=True)], 3)
+    # the first token of an answer comes from its prompt's pass, every other one from a slot of its own
+    assert sum(rows for rows, width in slots if width == 1) == sum(lengths) - len(lengths)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 8])
