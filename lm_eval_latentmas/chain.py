@@ -12,6 +12,7 @@ import torch
 
 from lm_eval_latentmas.agents import PromptSet
 from lm_eval_latentmas.cache import Relay, Segment
+from lm_eval_latentmas.compiled import compiled
 from lm_eval_latentmas.config import ChainSettings
 from lm_eval_latentmas.decoding import Decoder, Job, Thought
 from lm_eval_latentmas.diagnostics import HopDiagnostics
@@ -65,7 +66,8 @@ class Chain:
         think_end_token: str | int | None = None,
         diagnostics: HopDiagnostics | None = None,
     ) -> None:
-        self.adapter, self.compressor, self.prompts, self.settings = adapter, compressor, prompts, settings
+        self.adapter = compiled(adapter) if settings.compile else adapter
+        self.compressor, self.prompts, self.settings = compressor, prompts, settings
         self.max_length, self.seed, self.fingerprint, self.diagnostics = max_length, seed, fingerprint, diagnostics
         self._space: LatentSpace | None = None
         self._prefix = SharedPrefix([])

@@ -38,6 +38,7 @@ class ChainSettings:
     relay: what the judger gets: its ``own`` relay; ``none`` (a control: it starts fresh and nobody thinks); or
         ``shuffled`` (a control: the relay of another document of the task, chosen by the seed).
     transport: ``memory``, or ``wire``: every hop is written as a message and read back.
+    compile: run the single-token step as one graph of ``torch.compile``, a CUDA graph on a GPU.
     diagnostics: write the operators' diagnostics of every hop to the run directory.
     """
 
@@ -52,6 +53,7 @@ class ChainSettings:
     run_dir: str | None = None
     relay: str = "own"
     transport: str = "memory"
+    compile: bool = False
     diagnostics: bool = False
     hand_off: RelaySettings = field(default_factory=RelaySettings)
 
@@ -66,6 +68,7 @@ class ChainSettings:
         count("text_tokens", self.text_tokens, least=1)
         choice("relay", self.relay, ("own", "none", "shuffled"))
         choice("transport", self.transport, ("memory", "wire"))
+        choice("compile", self.compile, (True, False))
         choice("diagnostics", self.diagnostics, (True, False))
         if self.diagnostics and self.run_dir is None:
             raise ValueError("diagnostics=True: they are written to a run directory; give run_dir=FOLDER")

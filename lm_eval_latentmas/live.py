@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import Cache
 
 from lm_eval_latentmas.cache import Relay, Segment
@@ -28,7 +29,8 @@ class LiveCache(Cache):
 
     keys, values: per layer a buffer (rows or more, kv_heads, slots, head_dim), None before the first write.
     lengths: real states per row. cursors: the next position per row. history: states per row that came in with a
-    relay; whatever lies behind them has consecutive positions that end at the cursor.
+    relay; whatever lies behind them has consecutive positions that end at the cursor. inherited: what is known of them.
+    now: the pass under way.
     """
 
     def __init__(self, layers: int, rows: int) -> None:
@@ -39,11 +41,11 @@ class LiveCache(Cache):
         self.lengths = [0] * rows
         self.history = [0] * rows
         self.cursors = [0] * rows
-        self._inherited = Inherited()
+        self.inherited = Inherited()
         self._mass: Mass | None = None
         self._first = 0  # where this cache's rows begin in the buffers
         self._reserved = 0
-        self._pass = self._next_pass()
+        self.now = self._next_pass()
         self._notes_queries = False
 
     @property
@@ -71,17 +73,17 @@ class LiveCache(Cache):
 
         Yields their positions, (rows, width). Afterwards the real ones count as states.
         """
-        self._pass = self._next_pass(real=list(new), width=width)
-        yield self._pass.positions(device)
+        self.now = self._next_pass(real=list(new), width=width)
+        yield self.now.positions(device)
         self.lengths = [length + count for length, count in zip(self.lengths, new, strict=True)]
         self.cursors = [cursor + count for cursor, count in zip(self.cursors, new, strict=True)]
 
     def _next_pass(self, **fields: Any) -> Pass:
-        return Pass(self.lengths, self.cursors, self.history, self._inherited, **fields)
+        return Pass(self.lengths, self.cursors, self.history, self.inherited, **fields)
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         """Write one layer's new states, (rows, kv_heads, width, head_dim); return all states up to the longest row."""
-        now = self._pass
+        now = self.now
         views = []
         for buffers, states in ((self.keys, keys), (self.values, values)):
             room = max(now.end, now.end - now.width + self._reserved)
@@ -96,7 +98,21 @@ class LiveCache(Cache):
 
     def mask(self, layer_idx: int, window: int | None, like: Tensor) -> Tensor | None:
         """What the new tokens may read, see `Pass.mask`."""
-        return self._pass.mask(layer_idx, window, like)
+        return self.now.mask(layer_idx, window, like)
+
+    @property
+    def has_buffers(self) -> bool:
+        """Whether every buffer that a pass needs has been made."""
+        made = (*self.keys, *(self.weights or ()))
+        return not self._first and all(buffer is not None for buffer in made)
+
+    def make_room(self, slots: int) -> None:
+        """Let all buffers have at least ``slots`` slots."""
+        for buffers in (self.keys, self.values):
+            for index, buffer in enumerate(buffers):
+                buffers[index] = _with_room(buffer, buffer, self.rows, slots, slots)
+        for index, buffer in enumerate(self.weights or ()):
+            self.weights[index] = pad(buffer, (0, max(0, self.keys[index].shape[2] - buffer.shape[-1])))
 
     # -- what the queries of a pass look at ---------------------------------------------------------
 
@@ -127,12 +143,17 @@ class LiveCache(Cache):
     @property
     def counts(self) -> bool:
         """Whether queries of the pass under way add to the mass."""
-        return self._mass is not None and (self._mass.every or self._pass.width == 1)
+        return self._mass is not None and (self._mass.every or self.now.width == 1)
 
     def add_mass(self, layer_idx: int, weights: Tensor) -> None:
         """Add a pass's attention weights, (rows, kv_heads, group, width, slots) float32; pads count nothing."""
-        counted = self._pass.counted(weights.device) if self._mass.every else None
+        counted = self.now.counted(weights.device) if self._mass.every else None
         self._mass.add(layer_idx, weights, counted, self.keys[layer_idx].shape[2])
+
+    @property
+    def weights(self) -> list[Tensor | None] | None:
+        """The buffers of the mass."""
+        return None if self._mass is None else self._mass.weights
 
     @property
     def mass(self) -> tuple[Tensor, ...] | None:
@@ -164,7 +185,7 @@ class LiveCache(Cache):
         self.lengths += new.lengths
         self.history += new.history
         self.cursors += new.cursors
-        self._inherited = self._inherited.joined(new._inherited)
+        self.inherited = self.inherited.joined(new.inherited)
 
     def drop_row(self, row: int) -> None:
         """Let a row go; the last one takes its place."""
@@ -176,14 +197,14 @@ class LiveCache(Cache):
         for values in (self.lengths, self.history, self.cursors):
             values[row] = values[last]
             values.pop()
-        self._inherited = self._inherited.picked([*range(row), *([last] if row != last else []), *range(row + 1, last)])
+        self.inherited = self.inherited.picked([*range(row), *([last] if row != last else []), *range(row + 1, last)])
 
     def branch(self, rows: Sequence[int], *, reserve: int = 0) -> LiveCache:
         """A cache of its own that begins with copies of the given rows, some of them several times."""
         other = LiveCache(len(self.keys), 0)
         for name in ("lengths", "history", "cursors"):
             setattr(other, name, [getattr(self, name)[row] for row in rows])
-        other._inherited = self._inherited.picked(rows)
+        other.inherited = self.inherited.picked(rows)
         end = max(other.lengths)
         for buffers, copies in ((self.keys, other.keys), (self.values, other.values)):
             for index, buffer in enumerate(buffers):
@@ -204,7 +225,7 @@ class LiveCache(Cache):
                     buffers[index][at : at + relay.rows, :, : states.shape[2]] = states
             self.lengths += relay.lengths
             self.history += relay.lengths
-            self._inherited = self._inherited.joined(Inherited.of(relay))
+            self.inherited = self.inherited.joined(Inherited.of(relay))
         self.cursors += cursors
 
     # -- hand-off -----------------------------------------------------------------------------------
@@ -213,7 +234,7 @@ class LiveCache(Cache):
         """What an agent hands to its compressor: views of the buffers, valid until the cache is written again."""
         done = self._next_pass()
         layers = [(index, keys.device) for index, keys in enumerate(self.keys)]
-        holes = [self._inherited.holes_to(index, done.end, device) for index, device in layers if self._inherited.holes]
+        holes = [self.inherited.holes_to(index, done.end, device) for index, device in layers if self.inherited.holes]
         return Segment(
             keys=tuple(keys[:, :, : done.end] for keys in self.keys),
             values=tuple(values[:, :, : done.end] for values in self.values),
@@ -224,7 +245,7 @@ class LiveCache(Cache):
             sink=tuple(sink),
             cursors=tuple(self.cursors),
             positions=tuple(done.standing(*layer) for layer in layers),
-            holes=tuple(self._inherited.holes_to(index, done.end, device) for index, device in layers)
+            holes=tuple(self.inherited.holes_to(index, done.end, device) for index, device in layers)
             if holes
             else None,
             **fields,
@@ -238,7 +259,7 @@ class LiveCache(Cache):
 
     def get_mask_sizes(self, *_: object, **__: object) -> tuple[int, int]:
         """Length and offset of the keys of the pass under way."""
-        return self._pass.end, 0
+        return self.now.end, 0
 
     @property
     def nbytes(self) -> int:

@@ -15,8 +15,8 @@ class Mass:
 
     def __init__(self, layers: int, *, every: bool = False) -> None:
         self.every = every
-        # the queries of a group are added up when the mass is read: one sum in place of one a step
-        self._weights: list[Tensor | None] = [None] * layers
+        # per layer (rows, kv_heads, group, slots): one sum over a group when the mass is read, in place of one a step
+        self.weights: list[Tensor | None] = [None] * layers
 
     def add(self, layer: int, weights: Tensor, counted: Tensor | None, slots: int) -> None:
         """Add a pass's weights, (rows, kv_heads, group, width, slots so far), to a buffer of ``slots``.
@@ -24,16 +24,16 @@ class Mass:
         counted: (rows, width), 1 for a query that counts; None for a pass of one token, which always does.
         """
         weights = weights[:, :, :, 0] if counted is None else (weights * counted[:, None, None, :, None]).sum(dim=3)
-        held = self._weights[layer]
+        held = self.weights[layer]
         if held is None:
-            held = self._weights[layer] = weights.new_zeros((*weights.shape[:-1], slots))
+            held = self.weights[layer] = weights.new_zeros((*weights.shape[:-1], slots))
         elif held.shape[-1] < slots:
-            held = self._weights[layer] = pad(held, (0, slots - held.shape[-1]))
+            held = self.weights[layer] = pad(held, (0, slots - held.shape[-1]))
         held[..., : weights.shape[-1]] += weights
 
     def summed(self, layer: int, like: Tensor, slots: int) -> Tensor:
         """A layer's mass, (rows, kv_heads, slots) float32; zeros where no query counted. like: the layer's keys."""
-        held = self._weights[layer]
+        held = self.weights[layer]
         if held is None:
             return torch.zeros((*like.shape[:2], slots), device=like.device)
         return pad(held[..., :slots].sum(dim=2), (0, max(0, slots - held.shape[-1])))

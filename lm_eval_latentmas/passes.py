@@ -68,7 +68,7 @@ class Pass:
             return None
         differs = holes or (window is not None and bool(self.inherited.positions))
         name = ("mask", window, layer if differs else None, like.dtype)
-        return self._once(name, like.device, lambda: _added(self._visible(layer, window, like.device), like.dtype))
+        return self._once(name, like.device, lambda: added(self._visible(layer, window, like.device), like.dtype))
 
     def standing(self, layer: int, device: torch.device) -> Tensor:
         """The rotary position of every slot of a layer: (rows, 1 or kv_heads, slots) int32."""
@@ -99,7 +99,7 @@ class Pass:
         return self._made[name, device]
 
 
-def _added(visible: Tensor, dtype: torch.dtype) -> Tensor:
+def added(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where visible, elsewhere the lowest finite number.
 
     Not -inf: a pad's query that sees nothing must not become NaN and reach later layers.
