@@ -20,7 +20,6 @@ from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.model_adapters.rebase import Rotation
 from lm_eval_latentmas.planning import Plan, Planner, Question
-from lm_eval_latentmas.prefix import SharedPrefix
 from lm_eval_latentmas.records import Record
 from lm_eval_latentmas.relay import wire
 from lm_eval_latentmas.relay.compressor import Compressor
@@ -70,7 +69,6 @@ class Chain:
         self.compressor, self.prompts, self.settings = compressor, prompts, settings
         self.max_length, self.seed, self.fingerprint, self.diagnostics = max_length, seed, fingerprint, diagnostics
         self._space: LatentSpace | None = None
-        self._prefix = SharedPrefix([])
         self._rotation = Rotation.of(adapter) if settings.mode == "latent" and prompts.side_by_side else None
         self._strip_thought = think_end_token is not None
         opening, closing = adapter.thought
@@ -88,11 +86,6 @@ class Chain:
         return self.planner.plan(question, key, thinking_about=thinking_about)
 
     # -- the agents that think ----------------------------------------------------------------------
-
-    def expect(self, plans: Sequence[Plan]) -> None:
-        """Say what will be thought about, so that what all first prompts share is read once."""
-        first = len(self.prompts.thinkers) if self.prompts.side_by_side else 1
-        self._prefix = SharedPrefix([prompt for plan in plans for prompt in plan.prompts[:-1][:first]])
 
     @torch.inference_mode()
     def think(self, plans: Sequence[Plan]) -> list[Handed]:
@@ -150,12 +143,12 @@ class Chain:
         following = [self._following(*turn) for turn in turns] if oracle or self.diagnostics else None
         room = max(map(len, prompts)) + self.settings.latent_steps + max(map(len, following or [()]))
         if relay is None:
-            starts, cache = [0] * len(turns), self._prefix.begin(self.adapter, prompts, reserve=room)
-            unread = [prompt[read:] for prompt, read in zip(prompts, cache.lengths, strict=True)]
+            cache = LiveCache(self.adapter.layers, len(turns))
+            cache.reserve(room)
         else:
-            starts, cache = list(self._cursors(relay)), LiveCache.from_relay(relay, self._cursors(relay), reserve=room)
-            unread = prompts
-        hidden = prefill(self.adapter, cache, unread)
+            cache = LiveCache.from_relay(relay, self._cursors(relay), reserve=room)
+        starts = list(cache.cursors)
+        hidden = prefill(self.adapter, cache, prompts)
         if self.compressor.mass == "latent":
             cache.track_mass()
         try:
@@ -246,7 +239,6 @@ class Chain:
     ) -> Iterator[tuple[Plan, Record]]:
         """Answer planned questions, ``batch_size`` at a time; yields each record as soon as its text is finished."""
         say = progress or (lambda phase: None)
-        self.expect(plans)
         waiting = list(plans)
         handed: dict[int, Handed] = {}
         ready: list[Job] = []

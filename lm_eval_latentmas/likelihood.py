@@ -29,7 +29,6 @@ def score(
 ) -> Iterator[tuple[Plan, Record]]:
     """Score the continuations of planned questions; thinks about and scores at most ``batch_size`` rows at a time."""
     say = progress or (lambda phase: None)
-    chain.expect(plans)
     for start in range(0, len(plans), batch_size):
         say("thinking")
         handed = chain.think(plans[start : start + batch_size])
