@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,11 +14,29 @@ logger = logging.getLogger(__name__)
 _SHARE = 0.5  # of free memory; the rest is for activations, logits and copies at the hand-off
 
 
+#: Where Linux says how much memory a container may take, and has taken: control groups of version 2 and 1.
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
 def free_bytes(device: torch.device) -> int:
-    """Memory that could be taken on a device now."""
+    """Memory that could be taken on a device now; on a CPU without pushing anything out, within a container's limit."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    import psutil
+
+    limits = [_read(limit) - _read(taken) for limit, taken in _CGROUPS if _read(limit) is not None]
+    return max(0, min([psutil.virtual_memory().available, *limits]))
+
+
+def _read(path: str) -> int | None:
+    """The number in a file of the kernel's; None where there is no such file, or no limit in it."""
+    try:
+        return int(Path(path).read_text("ascii"))
+    except (OSError, ValueError):
+        return None
 
 
 def affordable_rows(adapter: Any, plans: Sequence[Any], latent_steps: int, *, most: int) -> int:
