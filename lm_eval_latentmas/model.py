@@ -136,6 +136,13 @@ class LatentMASLM(HFLM):
             )
         adapter_class(config)
 
+    def _get_accelerate_args(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Where weights go; Accelerate's name for the CPU of several processes is one that older readers refuse."""
+        placed = super()._get_accelerate_args(*args, **kwargs)
+        if placed.get("device_map") == {"": "cpu:0"}:
+            placed["device_map"] = {"": "cpu"}
+        return placed
+
     def _create_model(self, *args: Any, **kwargs: Any) -> None:
         super()._create_model(*args, **(kwargs | {"attn_implementation": self._attention}))
 
