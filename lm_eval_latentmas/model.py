@@ -27,7 +27,7 @@ from lm_eval_latentmas.journal import Journal, key_of
 from lm_eval_latentmas.launch import Launch
 from lm_eval_latentmas.likelihood import score
 from lm_eval_latentmas.machine import check_machine
-from lm_eval_latentmas.model_adapters import adapter_class
+from lm_eval_latentmas.model_adapters import adapter_class, verify
 from lm_eval_latentmas.planning import Plan, Question
 from lm_eval_latentmas.progress import Progress
 from lm_eval_latentmas.provenance import fingerprint, versions
@@ -71,8 +71,9 @@ class LatentMASLM(HFLM):
         if not isinstance(pretrained, str):
             self.model.set_attn_implementation(self._attention)
         self.adapter = adapter_class(self.config)(
-            self.model, self.tokenizer, template_arguments=self.chat_template_args
+            self.model, self.tokenizer, template_arguments=self.chat_template_args, max_length=self.max_length
         )
+        verify(self.adapter)
         self.fingerprint = fingerprint(self.model, self.tokenizer)
         self._open()
 
