@@ -8,13 +8,14 @@ import json
 import os
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import torch
 
-from benchmarks.sizes import BY_NAME
+from benchmarks.sizes import BY_NAME, Sizes
 
 BENCHMARKS = {"a": "compression", "b": "chain", "c": "decoding", "d": "memory", "e": "agents"}
 
@@ -27,6 +28,7 @@ def machine() -> dict[str, object]:
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "load": os.getloadavg()[0],
         "environment": {
             name: value for name, value in os.environ.items() if name.startswith(("OMP_", "GOMP_", "MKL_", "KMP_"))
@@ -35,29 +37,36 @@ def machine() -> dict[str, object]:
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmarks that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", default="a,b,c,d,e", help="comma-separated letters (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, help="of every comparison (default: 5; in --toy 2)")
+    parser.add_argument("--rounds", type=int, help="of every comparison (default: 5; with --toy 2)")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results.json"), help="(default: %(default)s)")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_const", const="quick", dest="size", help="about twenty minutes")
     size.add_argument("--toy", action="store_const", const="toy", dest="size", help="seconds; measures nothing")
-    given = parser.parse_args()
+    size.add_argument("--gpu", action="store_const", const="gpu", dest="size", help="Qwen3-4B's shape in bfloat16")
+    given = parser.parse_args(arguments)
+    letters = given.only.split(",")
+    if unknown := set(letters) - set(BENCHMARKS):
+        parser.error(f"--only {', '.join(sorted(unknown))}: known are {', '.join(BENCHMARKS)}")
     sizes = BY_NAME[given.size or "full"]
     if given.rounds is not None:
         sizes = replace(sizes, rounds=given.rounds)
+    measure(letters, sizes, given.json)
+
+
+def measure(letters: Sequence[str], sizes: Sizes, path: Path) -> None:
+    """Print every table as it is done, and keep all of them in one file."""
     found = {"machine": machine(), "size": sizes.name, "rounds": sizes.rounds, "tables": {}}
-    for letter in given.only.split(","):
-        if letter not in BENCHMARKS:
-            parser.error(f"--only {letter}: known are {', '.join(BENCHMARKS)}")
+    for letter in letters:
         started = time.perf_counter()
         table = importlib.import_module(f"benchmarks.{BENCHMARKS[letter]}").run(sizes)
         print(f"\n{table}\n\n{time.perf_counter() - started:.0f} s\n", flush=True)
         found["tables"][letter] = table.as_dict()
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def run(sizes: Sizes) -> Table:
     """Measure the first model of ``sizes`` with every number of agents."""
     table = Table(TITLE, NOTE)
     name, layers = next(iter(sizes.models.items()))
-    adapter = load(name, sizes.agents_layers or layers)
+    adapter = load(name, sizes.agents_layers or layers, sizes)
     shares: dict[str, list[float]] = {}
     for count in sizes.agents:
         with prompt_file(count) as prompts:

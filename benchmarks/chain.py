@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
 
 from benchmarks import floor, models
 from benchmarks.measure import Spread, Table, interleaved, ratio
@@ -32,7 +36,7 @@ def run(sizes: Sizes) -> Table:
     table = Table(TITLE, NOTE)
     shares = {}
     for name, layers in sizes.models.items():
-        adapter = load(name, layers)
+        adapter = load(name, layers, sizes)
         for rows in sizes.batches:
             line, share = _equal(adapter, rows, sizes)
             table.rows.append({"model": f"{name}, {adapter.layers} layers", "batch": rows, **line})
@@ -43,18 +47,20 @@ def run(sizes: Sizes) -> Table:
     return table
 
 
-def load(name: str, layers: int | None) -> ModelAdapter:
-    """A model of (b) by name."""
+def load(name: str, layers: int | None, sizes: Sizes) -> ModelAdapter:
+    """A model by name."""
     if name == "toy":
         return models.toy()
     if name == "embedded":
         return models.embedded(layers)
-    return models.qwen3(name.removeprefix("Qwen3-"), models.embedded_tokenizer(), layers=layers)
+    return models.qwen3(
+        name.removeprefix("Qwen3-"), layers=layers, dtype=getattr(torch, sizes.dtype), device=sizes.device
+    )
 
 
-def chain(adapter: ModelAdapter, spec: str, sizes: Sizes, *, prompts: str | None = None) -> Chain:
-    """The chain as the harness runs it."""
-    arguments = {"compressor": spec, "latent_steps": sizes.latent_steps, "kv_budget": sizes.kv_budget}
+def chain(adapter: ModelAdapter, spec: str, sizes: Sizes, *, prompts: str | None = None, **arguments: Any) -> Chain:
+    """The chain as the harness runs it. arguments: more of its settings."""
+    arguments |= {"compressor": spec, "latent_steps": sizes.latent_steps, "kv_budget": sizes.kv_budget}
     settings, _ = split_arguments(arguments, object)
     made = compressor(spec, RelaySettings(kv_budget=sizes.kv_budget))
     return Chain(adapter, made, load_prompts(prompts), settings, max_length=1 << 20, seed=0)
@@ -96,14 +102,14 @@ def _equal(adapter: ModelAdapter, rows: int, sizes: Sizes) -> tuple[dict, float]
     plain = PlainChain(adapter, sizes.latent_steps, sizes.kv_budget, sink)
     prompts = [[plan.prompts[agent] for plan in asked] for agent in range(len(shapes))]
     records: list[Record] = []
-    seconds = interleaved(
-        {
-            "floor": lambda: floor.chain(adapter, rows, shapes, sizes.latent_steps, sizes.new_tokens),
-            "ours": lambda: records.extend(answers(made, asked, rows)),
-            "plain": lambda: plain.answer(prompts, sizes.new_tokens),
-        },
-        sizes.rounds,
-    )
+    ways = {
+        "floor": lambda: floor.chain(adapter, rows, shapes, sizes.latent_steps, sizes.new_tokens),
+        "ours": lambda: records.extend(answers(made, asked, rows)),
+        "plain": lambda: plain.answer(prompts, sizes.new_tokens),
+    }
+    if sizes.compile:
+        ways["compiled"] = partial(answers, chain(adapter, "h-obf", sizes, compile=True), asked, rows)
+    seconds = interleaved(ways, sizes.rounds)
     spent = [sum(record.seconds[phase] for record in records) for phase in ("compression", "latent", "decoding")]
     share = 100 * spent[0] / sum(spent)
     return {

@@ -67,18 +67,22 @@ def segment(shape: Shape, rows: int, hop: int, sizes: Sizes) -> Segment:
     history = 0 if hop == 0 else sink + hop * (sizes.kv_budget + sizes.latent_steps)
     slots = history + max(prompts) + sizes.latent_steps
     size = (rows, shape.kv_heads, slots)
-    positions = torch.arange(slots, dtype=torch.int32).expand(rows, 1, slots)
+    positions = torch.arange(slots, dtype=torch.int32, device=sizes.device).expand(rows, 1, slots)
     return Segment(
-        keys=tuple(torch.randn(*size, shape.head_dim, generator=generator) for _ in range(shape.layers)),
-        values=tuple(decaying(size, shape.head_dim, generator) for _ in range(shape.layers)),
-        mass=tuple((1.5 * torch.randn(size, generator=generator)).exp() for _ in range(shape.layers)),
+        keys=tuple(
+            torch.randn(*size, shape.head_dim, generator=generator).to(sizes.device) for _ in range(shape.layers)
+        ),
+        values=tuple(decaying(size, shape.head_dim, generator).to(sizes.device) for _ in range(shape.layers)),
+        mass=tuple((1.5 * torch.randn(size, generator=generator)).exp().to(sizes.device) for _ in range(shape.layers)),
         history=(history,) * rows,
         prompt=tuple(prompts),
         latent=(sizes.latent_steps,) * rows,
         sink=(sink,) * rows,
         cursors=(slots,) * rows,
         positions=(positions,) * shape.layers,
-        origins=None if hop == 0 else (torch.zeros(rows, 1, history, dtype=torch.bool),) * shape.layers,
+        origins=None
+        if hop == 0
+        else (torch.zeros(rows, 1, history, dtype=torch.bool, device=sizes.device),) * shape.layers,
     )
 
 

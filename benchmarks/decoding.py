@@ -51,7 +51,7 @@ def run(sizes: Sizes) -> Table:
     """Measure the first model of ``sizes``."""
     table = Table(TITLE, NOTE)
     name, layers = next(iter(sizes.models.items()))
-    adapter = load(name, layers)
+    adapter = load(name, layers, sizes)
     rows, answers, mean, cap = sizes.decoding
     lengths = geometric(answers, mean, cap)
     draw = random.Random(1)

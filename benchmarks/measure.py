@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -61,6 +63,8 @@ def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[
             gc.collect()
             started = time.perf_counter()
             cases[name]()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
             if number >= 0:
                 seconds[name].append(time.perf_counter() - started)
     return seconds

@@ -16,13 +16,15 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.measure import Table
 from benchmarks.sizes import BY_NAME, Sizes
 
 TITLE = "(d) Memory over the weights, MiB"
 NOTE = (
-    "Peak of the process's resident memory above what it was with loaded weights, and the most bytes that its caches "
-    "and relays held at one time. `states` counts only slots with a state in them."
+    "Peak of the process's memory above what it was with loaded weights, and the most bytes that its caches and relays "
+    "held at one time. `states` counts only slots with a state in them."
 )
 MIB = 2**20
 
@@ -49,29 +51,34 @@ def _case(case: str, sizes: Sizes) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-class Resident:
-    """The peak of this process's resident memory, read every few milliseconds by a thread."""
+class Peak:
+    """The most memory that this process has taken: on a GPU as its allocator counts, else resident memory, read often."""
 
-    def __init__(self) -> None:
-        self.peak = self.start = _resident()
+    def __init__(self, device: str) -> None:
+        self.on_gpu = device.startswith("cuda")
+        self.most = self.start = self._now()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Resident:
+    def __enter__(self) -> Peak:
+        if self.on_gpu:
+            torch.cuda.reset_peak_memory_stats()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
+        self.most = max(self.most, self._now())
 
     def _watch(self) -> None:
         while not self._done.wait(0.002):
-            self.peak = max(self.peak, _resident())
+            self.most = max(self.most, self._now())
 
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    def _now(self) -> int:
+        if self.on_gpu:
+            return torch.cuda.max_memory_allocated()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Held:
@@ -84,8 +91,8 @@ class Held:
         self.caches: weakref.WeakSet = weakref.WeakSet()
         self.relays: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
         self.adapter, self.peak, self.states = adapter, 0, 0
-        self._follow(LiveCache, lambda made: self.caches.add(made))
-        self._follow(Relay, lambda made: self.relays.__setitem__(id(made), made))
+        self._follow(LiveCache, self.caches.add)
+        self._follow(Relay, self._add)
         forward = adapter.forward
 
         def watched(*arguments: Any) -> Any:
@@ -95,10 +102,15 @@ class Held:
 
         adapter.forward = watched
 
+    def _add(self, relay: Any) -> None:
+        self.relays[id(relay)] = relay
+        self.look()
+
     def look(self) -> None:
-        """Add up what is held now."""
+        """Add up what is held now; rows that are being read into lie in buffers of another cache."""
         relays = sum(relay.nbytes for relay in list(self.relays.values()))
-        self.peak = max(self.peak, relays + sum(cache.nbytes for cache in self.caches))
+        buffers = {id(b): b.nbytes for cache in self.caches for b in (*cache.keys, *cache.values) if b is not None}
+        self.peak = max(self.peak, relays + sum(buffers.values()))
         states = sum(sum(cache.lengths) for cache in self.caches)
         self.states = max(self.states, relays + states * self.adapter.bytes_per_state)
 
@@ -121,7 +133,7 @@ def measure(case: str, sizes: Sizes) -> dict[str, Any]:
         return _flat(sizes)
     name, spec, rows = case.split(":")
     rows = int(rows)
-    adapter = load(name, sizes.models[name])
+    adapter = load(name, sizes.models[name], sizes)
     made = chain(adapter, spec, sizes)
     batches, mean, cap = sizes.skew
     asked = plans(made, geometric(batches * rows, mean, cap), sizes)
@@ -129,9 +141,9 @@ def measure(case: str, sizes: Sizes) -> dict[str, Any]:
     adapter.bytes_per_state  # noqa: B018 - measured on a pass of its own
     held = Held(adapter)
     gc.collect()
-    with Resident() as resident:
+    with Peak(sizes.device) as memory:
         answers(made, asked, rows)
-    peak = resident.peak - resident.start
+    peak = memory.most - memory.start
     return {
         "model": f"{name}, {adapter.layers} layers",
         "compressor": spec,
@@ -151,17 +163,17 @@ def _flat(sizes: Sizes) -> dict[str, Any]:
     made = chain(models.toy(), "h-obf", sizes)
     asked = plans(made, geometric(sizes.documents, 6, 30), sizes)
     early, started = 0, time.perf_counter()
-    with Resident() as resident:
+    with Peak("cpu") as memory:
         for finished, _ in enumerate(made.answer(asked, 4), 1):
             if finished == sizes.documents // 4:
-                early = resident.peak
+                early = memory.most
     return {
         "model": "toy",
         "compressor": "h-obf",
         "batch": 4,
         "documents": sizes.documents,
-        "peak": (resident.peak - resident.start) / MIB,
-        "late / early": resident.peak / early,
+        "peak": (memory.most - memory.start) / MIB,
+        "late / early": memory.most / early,
         "seconds": time.perf_counter() - started,
     }
 

@@ -50,10 +50,8 @@ def embedded_tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(arguments["pretrained"], gguf_file=arguments["gguf_file"])
 
 
-def qwen3(
-    size: str, tokenizer: Any, *, layers: int | None = None, dtype: torch.dtype = torch.float32, device: str = "cpu"
-) -> Endless:
-    """A random model of a Qwen3 shape. tokenizer: of any vocabulary that is smaller."""
+def qwen3(size: str, *, layers: int | None = None, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Endless:
+    """A random model of a Qwen3 shape, all its layers or the first few."""
     hidden, intermediate, all_layers, heads = QWEN3[size]
     config = Qwen3Config(
         vocab_size=151_936,
@@ -66,7 +64,7 @@ def qwen3(
         max_position_embeddings=40_960,
         tie_word_embeddings=size in ("0.6B", "4B"),
     )
-    return _random(config, tokenizer, dtype, device)
+    return _random(config, embedded_tokenizer(), dtype, device)
 
 
 def toy() -> Endless:

@@ -14,7 +14,7 @@ def backfilled(values: Tensor, mass: Tensor, budget: int, rank: int) -> tuple[Te
     values: (candidates, d); mass: (candidates,).
     """
     kept = mass.topk(min(budget, len(mass))).indices.sort().values
-    dropped = torch.ones(len(mass), dtype=torch.bool)
+    dropped = torch.ones(len(mass), dtype=torch.bool, device=mass.device)
     dropped[kept] = False
     keep, discard, weight = values[kept].float(), values[dropped].float(), mass[dropped]
     if not len(discard) or not len(keep):

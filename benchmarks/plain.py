@@ -42,7 +42,7 @@ class PlainChain:
         """prompts: by agent and row. Returns greedy tokens, (rows, new_tokens)."""
         with attention(self.adapter, "eager"):
             rows = len(prompts[0])
-            batch = Batch(DynamicCache(), torch.zeros(rows, 0, dtype=torch.long), torch.zeros(rows, dtype=torch.long))
+            batch = Batch(DynamicCache(), self._integers(rows, 0), self._integers(rows))
             for place, own in enumerate(prompts[:-1]):
                 batch = self._think(batch, own, first=place == 0)
             return self._decode(batch, prompts[-1], new_tokens)
@@ -50,11 +50,11 @@ class PlainChain:
     def _think(self, batch: Batch, prompts: Sequence[Sequence[int]], *, first: bool) -> Batch:
         history, lengths = batch.mask.shape[1], [len(prompt) for prompt in prompts]
         hidden = self._read(batch, prompts).hidden_states[-1]
-        hidden = hidden[torch.arange(len(prompts)), torch.tensor(lengths) - 1]
+        hidden = torch.stack([row[length - 1] for row, length in zip(hidden, lengths, strict=True)])
         norm = self.adapter.embeddings.weight.norm(dim=-1).mean()
         for _ in range(self.latent_steps):
             embeds = (hidden * (norm / hidden.norm(dim=-1, keepdim=True)))[:, None]
-            out = self._forward(batch, torch.ones(len(prompts), 1, dtype=torch.long), inputs_embeds=embeds)
+            out = self._forward(batch, self._integers(len(prompts), 1) + 1, inputs_embeds=embeds)
             batch.stored.append(out.attentions)
             hidden = out.hidden_states[-1][:, -1]
         return self._handed(batch, lengths, history, history + max(lengths), first=first)
@@ -63,7 +63,7 @@ class PlainChain:
         relay = DynamicCache()
         slots = batch.mask.shape[1]
         for index, (keys, values) in enumerate(_states(batch.cache)):
-            mass = torch.zeros(*keys.shape[:2], slots)
+            mass = torch.zeros(*keys.shape[:2], slots, device=keys.device)
             for step in batch.stored:
                 weights = step[index].float()  # (rows, heads, 1, slots so far)
                 mass[..., : weights.shape[-1]] += weights.view(*keys.shape[:2], -1, weights.shape[-1]).sum(dim=2)
@@ -80,12 +80,12 @@ class PlainChain:
                 rank=HEADWISE_RANK,
             )
             relay.update(*layer, index)
-        return Batch(relay, torch.ones(len(lengths), relay.get_seq_length(), dtype=torch.long), batch.cursors)
+        return Batch(relay, self._integers(len(lengths), relay.get_seq_length()) + 1, batch.cursors)
 
     def _decode(self, batch: Batch, prompts: Sequence[Sequence[int]], new_tokens: int) -> Tensor:
         logits = self._read(batch, prompts).logits
-        last = torch.tensor([len(prompt) for prompt in prompts]) - 1
-        tokens = [logits[torch.arange(len(prompts)), last].argmax(dim=-1, keepdim=True)]
+        last = torch.stack([row[len(prompt) - 1] for row, prompt in zip(logits, prompts, strict=True)])
+        tokens = [last.argmax(dim=-1, keepdim=True)]
         for _ in range(new_tokens - 1):
             out = self._forward(batch, torch.ones_like(tokens[-1]), input_ids=tokens[-1])
             tokens.append(out.logits[:, -1].argmax(dim=-1, keepdim=True))
@@ -95,11 +95,14 @@ class PlainChain:
         width = max(map(len, prompts))
         ids = torch.tensor([[*prompt, *[prompt[-1]] * (width - len(prompt))] for prompt in prompts])
         real = torch.tensor([[1] * len(prompt) + [0] * (width - len(prompt)) for prompt in prompts])
-        return self._forward(batch, real, input_ids=ids)
+        return self._forward(batch, real.to(self.adapter.device), input_ids=ids.to(self.adapter.device))
+
+    def _integers(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.long, device=self.adapter.device)
 
     def _forward(self, batch: Batch, real: Tensor, **inputs: Tensor):
         """One pass of the whole model, with everything it can return."""
-        positions = batch.cursors[:, None] + torch.arange(real.shape[1])
+        positions = batch.cursors[:, None] + torch.arange(real.shape[1], device=real.device)
         batch.mask = torch.cat([batch.mask, real], dim=1)
         batch.cursors = batch.cursors + real.sum(dim=1)
         # transformers 5 renames the argument

@@ -1,4 +1,4 @@
-"""How much a benchmark run does: in full, quick (twenty minutes on two cores), or toy (seconds, for the tests)."""
+"""How much a benchmark run does: in full, quick (twenty minutes on two cores), toy (seconds), or on a GPU."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Sizes:
     models: name to layers (None for all). batches, new_tokens: of (b). skew: questions a row, mean and cap of the
     geometric answer lengths in (b). decoding: rows, answers, mean and cap in (c). documents: of (d). agents, compared:
     of (e). distractors: sentences that make a question longer.
+    compile: measure the compiled step too.
     """
 
     name: str
@@ -42,6 +43,9 @@ class Sizes:
     latent_steps: int = 40
     kv_budget: int = 32
     distractors: int = 6
+    device: str = "cpu"
+    dtype: str = "float32"
+    compile: bool = False
 
 
 COMPARED = ("full", "gen", "headwise", "layerwise", "h-obf", "l-obf", "h-obf+int8")
@@ -91,6 +95,19 @@ TOY = replace(
     latent_steps=3,
     kv_budget=8,
     distractors=0,
+    compile=True,
 )
 
-BY_NAME = {sizes.name: sizes for sizes in (FULL, QUICK, TOY)}
+GPU = replace(
+    FULL,
+    name="gpu",
+    shapes=(Shape("Qwen3-4B, 8B", 36, (1, 4)),),
+    models={"Qwen3-4B": None},
+    skew=(2, 150, 1024),
+    agents_rows=8,
+    device="cuda",
+    dtype="bfloat16",
+    compile=True,
+)
+
+BY_NAME = {sizes.name: sizes for sizes in (FULL, QUICK, TOY, GPU)}
