@@ -52,7 +52,7 @@ def _case(case: str, sizes: Sizes) -> dict[str, Any]:
 
 
 class Peak:
-    """The most memory that this process has taken: on a GPU as its allocator counts, else resident memory, read often."""
+    """The most memory this process has taken: on a GPU as its allocator counts, else resident memory, read often."""
 
     def __init__(self, device: str) -> None:
         self.on_gpu = device.startswith("cuda")
