@@ -58,7 +58,10 @@ class Residual:
         basis = row_space(kept.to(exact)).to(dtype) if project else None
         if project:
             centre = kept.sum(-2, keepdim=True) / selection.filled.sum(-1).clamp_min(1)[..., None, None]
-            values = block.blank(block.values - centre)
+            # widened first: a difference of two dtypes is worked out one by one
+            states = block.values
+            values = states - centre if states.dtype == dtype else states.to(dtype).sub_(centre)
+            values = block.blank(values)
         else:
             values = block.values.to(dtype)
         there = selection.dropped.to(dtype)

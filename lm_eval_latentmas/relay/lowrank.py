@@ -56,8 +56,8 @@ def gram_outside(gram: Tensor, basis: Tensor) -> Tensor:
     flat, across = gram.flatten(0, -3), basis.flatten(0, -3)
     inside = across @ flat
     inside = torch.baddbmm(inside, inside @ across.mT, across, alpha=-0.5)
-    left, right = torch.cat([across, inside], dim=-2), torch.cat([inside, across], dim=-2)
-    return torch.baddbmm(flat, left.mT, right, alpha=-1).view_as(gram)
+    outside = torch.baddbmm(flat, across.mT, inside, alpha=-1).baddbmm_(inside.mT, across, alpha=-1)
+    return outside.view_as(gram)
 
 
 def leading(gram: Tensor, count: int, svd: str) -> tuple[Tensor, Tensor]:
