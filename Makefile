@@ -4,11 +4,13 @@
 #   VENV     where the environment lies
 #   PACKAGE  what to install: this folder, in place, or a wheel
 #   ARGS     more arguments for pytest, bench and compare-demo
+#   DATA     a folder with arc_easy.jsonl for compare-demo, which without one compares on the relay probe
 TORCH ?= torch==2.13.0
 PYTHON3 ?= python3
 VENV ?= .venv
 PACKAGE ?= --editable .
 ARGS ?=
+DATA ?=
 
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
@@ -24,7 +26,9 @@ demo test compare-demo: export OMP_WAIT_POLICY ?= PASSIVE
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-COMPARED := none,shuffled,full,gen,headwise,layerwise,h-obf,l-obf,full-int8
+COMPARED := none,shuffled,single,full,gen,headwise,layerwise,h-obf,l-obf,full-int8
+COMPARED_ON := $(if $(DATA),latentmas_arc_easy_rank --data_dir $(DATA),latentmas_relay_probe_rank)
+COMPARED_IN := runs/compare-$(if $(DATA),arc_easy,demo)
 
 # Stamps: an environment is set up again only when what it is made from has changed.
 INSTALL_INPUTS := pyproject.toml hatch_build.py startup/lm_eval_latentmas.pth.py
@@ -56,8 +60,8 @@ bench: $(VENV)/test.stamp ## measure speed and memory; let nothing else run mean
 	$(PYTHON) -m benchmarks $(ARGS)
 
 compare-demo: $(VENV)/test.stamp ## compare the compressors on the small model, with a report
-	$(VENV)/bin/latentmas-obf compare --tasks latentmas_relay_probe_rank --limit 60 --compressors $(COMPARED) \
-	    --results runs/compare-demo --output runs/compare-demo/report $(ARGS)
+	$(VENV)/bin/latentmas-obf compare --tasks $(COMPARED_ON) --limit 60 --batch_size 10 --compressors $(COMPARED) \
+	    --results $(COMPARED_IN) --output $(COMPARED_IN)/report $(ARGS)
 
 test-browser: $(VENV)/test.stamp ## the report in headless Chromium, which must be installed
 	$(PIP) install playwright

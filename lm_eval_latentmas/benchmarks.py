@@ -81,7 +81,9 @@ def benchmarks_of(tasks: Iterable[str]) -> list[str]:
 
     Names of other tasks are passed over.
     """
+    ranked = [name for name, benchmark in BENCHMARKS.items() if benchmark.form == "choice"]
     members = {f"latentmas_{name}": [name] for name in BENCHMARKS} | _groups()
+    members |= {f"latentmas_{name}_rank": [name] for name in ranked}
     found: dict[str, None] = {}
     pending = [known for task in tasks for known in members if fnmatchcase(known, task)]
     while pending:

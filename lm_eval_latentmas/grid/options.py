@@ -13,7 +13,7 @@ from lm_eval_latentmas.relay.settings import number
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of a grid, with lm-eval's names where lm-eval has them."""
     grid = parser.add_argument_group("running")
-    grid.add_argument("--compressors", metavar="NAME,NAME", help="compressors to run; none and shuffled are controls")
+    grid.add_argument("--compressors", metavar="NAME,NAME", help="compressors to run, or none, shuffled, single, text")
     grid.add_argument("--tasks", metavar="NAME,NAME", help="tasks of lm-eval")
     grid.add_argument("--seeds", metavar="N,N", help="seeds; every setting runs once with each (default: 0)")
     grid.add_argument("--model_args", metavar="NAME=VALUE,...", help="further arguments of the model")

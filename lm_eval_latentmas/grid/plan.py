@@ -14,7 +14,7 @@ import yaml
 
 from lm_eval_latentmas.naming import nearest
 from lm_eval_latentmas.relay.settings import number
-from lm_eval_latentmas.report.arms import relay_name
+from lm_eval_latentmas.report.arms import NAMED, relay_name
 
 _MOST_OF_A_NAME = 60
 
@@ -127,8 +127,8 @@ def read_grid(path: str | Path, **overrides: Any) -> Grid:
 
 
 def arms_of(compressors: str) -> list[dict[str, Any]]:
-    """Arms from names between commas; the controls ``none`` and ``shuffled`` are names too."""
-    return [dict(_CONTROLS.get(name, {"compressor": name})) for name in compressors.split(",")]
+    """Arms from names between commas: compressors, the controls ``none`` and ``shuffled``, ``single`` and ``text``."""
+    return [dict(_BASELINES.get(name, {"compressor": name})) for name in compressors.split(",")]
 
 
 def swept(arguments: Sequence[str]) -> dict[str, list[Any]]:
@@ -146,7 +146,10 @@ def swept(arguments: Sequence[str]) -> dict[str, list[Any]]:
     return found
 
 
-_CONTROLS = {name: {"compressor": "full", "relay": name} for name in ("none", "shuffled")}
+_BASELINES: dict[str, dict[str, Any]] = {
+    **{name: {"compressor": "full", "relay": name} for name in ("none", "shuffled")},
+    **{name: {"mode": name} for name in ("single", "text")},
+}
 _FIELDS = [f.name for f in fields(Grid)]
 
 
@@ -155,6 +158,6 @@ def _listed(value: Any) -> tuple[Any, ...]:
 
 
 def _named(arguments: Mapping[str, Any]) -> str:
-    head = relay_name(arguments.get("compressor"), arguments.get("relay"))
-    rest = [f"{name}={value}" for name, value in arguments.items() if name not in ("compressor", "relay")]
+    head = relay_name(arguments)
+    rest = [f"{name}={value}" for name, value in arguments.items() if name not in NAMED]
     return " ".join(([str(head)] if head else []) + rest) or "default"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from lm_eval_latentmas.naming import nearest
 from .runs import NOT_A_SETTING, Run
 
 _REFERENCES = ("full", "single")
+#: The arguments that `relay_name` makes a name of.
+NAMED = ("compressor", "relay", "mode")
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,15 @@ def find_arm(arms: list[Arm], name: str | None) -> Arm:
     return next((by_name[reference] for reference in _REFERENCES if reference in by_name), arms[0])
 
 
-def relay_name(compressor: str | None, relay: str | None) -> str | None:
-    """The compressor's name, or for the controls what the judger got in place of its own relay.
+def relay_name(arguments: Mapping[str, Any]) -> str | None:
+    """The compressor's name; for a baseline its mode, for a control what the judger got in place of its own relay.
 
-    ``none`` for no relay, ``shuffled`` for the full relay of another document, ``h-obf shuffled`` for a compressed one.
+    ``single`` and ``text`` for the modes, ``none`` for no relay, ``shuffled`` for the full relay of another document,
+    ``h-obf shuffled`` for a compressed one.
     """
+    compressor, relay, mode = (arguments.get(name) for name in NAMED)
+    if mode in ("single", "text"):
+        return mode
     if relay == "none":
         return "none"
     if relay == "shuffled":
@@ -115,11 +121,7 @@ def _names(firsts: list[Run]) -> list[str]:
 
 
 def _head(run: Run, all_runs: list[Run]) -> str:
-    parts = [
-        relay_name(run.arguments.get("compressor"), run.arguments.get("relay"))
-        or run.arguments.get("pretrained")
-        or run.arguments["model"]
-    ]
+    parts = [relay_name(run.arguments) or run.arguments.get("pretrained") or run.arguments["model"]]
     for key, told_by in (("model", ("model",)), ("pretrained", ("pretrained", "weights"))):
         # one model has many paths, and one path may be loaded in many ways: both must differ
         if all(len({_told(other, name) for other in all_runs}) > 1 for name in told_by):
@@ -140,9 +142,5 @@ def _short(name: str) -> str:
 def _difference(index: int, names: list[str], runs: list[Run], source: str) -> str:
     same = [getattr(run, source) for run, name in zip(runs, names, strict=True) if name == names[index]]
     own = getattr(runs[index], source)
-    keys = [
-        k
-        for k in own
-        if k not in (*NOT_A_SETTING, "compressor", "relay") and len({str(other.get(k)) for other in same}) > 1
-    ]
+    keys = [k for k in own if k not in (*NOT_A_SETTING, *NAMED) and len({str(other.get(k)) for other in same}) > 1]
     return "".join(f" {key}={own[key]}" for key in keys)

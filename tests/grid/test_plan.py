@@ -66,9 +66,10 @@ def test_a_missing_file_is_named() -> None:
 
 
 def test_controls_are_named_like_compressors() -> None:
-    arms = arms_of("none,shuffled,full,h-obf")
+    arms = arms_of("none,shuffled,full,h-obf,single,text")
     assert arms[:2] == [{"compressor": "full", "relay": "none"}, {"compressor": "full", "relay": "shuffled"}]
-    assert [Cell(arm, 0).arm for arm in arms] == ["none", "shuffled", "full", "h-obf"]
+    assert [Cell(arm, 0).arm for arm in arms] == ["none", "shuffled", "full", "h-obf", "single", "text"]
+    assert arms[-2:] == [{"mode": "single"}, {"mode": "text"}]
     assert Cell({"compressor": "h-obf", "relay": "shuffled", "kv_budget": 8}, 0).arm == "h-obf shuffled kv_budget=8"
 
 
