@@ -7,11 +7,12 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata, util
 from typing import Literal
 
-from lm_eval_latentmas import __version__
+from lm_eval_latentmas import __version__, reach
 
 PACKAGE = "lm-eval-latentmas"
 _EXTRAS = {"code": ("evalplus",), "math": ("math_verify",), "report": ("scipy", "statsmodels", "matplotlib", "jinja2")}
@@ -90,7 +91,7 @@ def model(asked: argparse.Namespace) -> Iterator[Check]:
     from lm_eval_latentmas.embedded import embedded_model
 
     if asked.pretrained:
-        yield _named_model(asked.pretrained)
+        yield _named_model(asked.pretrained, asked)
     try:
         yield Check("embedded model", "good", embedded_model()["gguf_file"])
     except ValueError as error:
@@ -112,6 +113,22 @@ def device(asked: argparse.Namespace) -> Iterator[Check]:
         yield Check("GPU", "limited", f"none; {os.cpu_count()} CPUs", remedy)
 
 
+def network(asked: argparse.Namespace) -> Iterator[Check]:
+    """Which sources of models and data answer; one that does not is asked for nothing more."""
+    from lm_eval_latentmas.benchmarks import BENCHMARKS
+
+    if _offline(asked):
+        return
+    addresses = [reach.HUB, *(benchmark.url for benchmark in BENCHMARKS.values() if benchmark.url)]
+    for server in dict.fromkeys(map(reach.origin, addresses)):
+        if reach.answers(server):
+            yield Check(f"network {reach.host(server)}", "good", "answers")
+        else:
+            found = f"no answer within {reach.PATIENCE:.0f} s; only what is on this machine counts"
+            remedy = "connect this machine, or name the way out in HTTPS_PROXY; --offline leaves the question out"
+            yield Check(f"network {reach.host(server)}", "limited", found, remedy)
+
+
 def data(asked: argparse.Namespace) -> Iterator[Check]:
     """Every benchmark's documents: in the package, in the local folder, or to be had from their source."""
     from lm_eval_latentmas.benchmarks import BENCHMARKS
@@ -120,18 +137,18 @@ def data(asked: argparse.Namespace) -> Iterator[Check]:
     folder = os.environ.get(FOLDER_VARIABLE)
     for name, benchmark in BENCHMARKS.items():
         local = bool(folder) and os.path.isfile(os.path.join(folder, f"{name}.jsonl"))
-        if asked.offline and not local and not benchmark.packaged:
-            yield Check(
-                f"data {name}", "limited", "not local", f"put {name}.jsonl into a folder, set {FOLDER_VARIABLE}"
-            )
-            continue
+        cut_off = "" if local or benchmark.packaged else _cut_off(asked, benchmark.url or reach.HUB)
         try:
-            documents = load(name, folder if local else None)
+            with reach.without_network() if cut_off else nullcontext():
+                documents = load(name, folder if local else None)
         except ValueError as error:
-            yield Check(f"data {name}", "limited", "can't be read", str(error))
+            found = f"not on this machine{cut_off}" if cut_off else "can't be read"
+            remedy = f"put {name}.jsonl into a folder, set {FOLDER_VARIABLE}" if cut_off else str(error)
+            yield Check(f"data {name}", "limited", found, remedy)
         else:
             where = "local folder" if local else benchmark.hub or benchmark.url or "this package"
-            yield Check(f"data {name}", "good", f"{len(documents)} documents from {where}")
+            kept = ", kept on this machine" if cut_off else ""
+            yield Check(f"data {name}", "good", f"{len(documents)} documents from {where}{kept}")
 
 
 def sandbox(asked: argparse.Namespace) -> Iterator[Check]:
@@ -148,25 +165,42 @@ def sandbox(asked: argparse.Namespace) -> Iterator[Check]:
     yield Check("sandbox", "good" if strong else "limited", level, remedy)
 
 
-def _named_model(name: str) -> Check:
+def _named_model(name: str, asked: argparse.Namespace) -> Check:
     from transformers import AutoConfig
 
     from lm_eval_latentmas.model_adapters import adapter_class
 
+    cut_off = "" if os.path.isdir(name) else _cut_off(asked, reach.HUB)
     try:
-        config = AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, local_files_only=bool(cut_off))
         adapter_class(config)
     except (OSError, ValueError) as error:
-        return Check(f"model {name}", "bad", "can't run", " ".join(str(error).split())[:400])
+        remedy = " ".join(str(error).split())[:400]
+        return Check(f"model {name}", "bad", f"not on this machine{cut_off}" if cut_off else "can't run", remedy)
     if config.is_encoder_decoder:
         return Check(f"model {name}", "bad", "can't run", "the chain needs a decoder-only model")
-    return Check(f"model {name}", "good", f"{config.model_type}, {config.num_hidden_layers} layers")
+    return Check(f"model {name}", "good", f"{config.model_type}, {config.get_text_config().num_hidden_layers} layers")
+
+
+def _offline(asked: argparse.Namespace) -> bool:
+    """Whether no network is to be asked, by the option or by the variable of the hub's own libraries."""
+    from huggingface_hub import constants
+
+    return asked.offline or constants.HF_HUB_OFFLINE
+
+
+def _cut_off(asked: argparse.Namespace, address: str) -> str:
+    """Why an address is asked for nothing, as the end of a sentence; empty where it may be asked."""
+    if _offline(asked):
+        return ", and no network is asked"
+    return "" if reach.answers(reach.origin(address)) else f", and {reach.host(address)} does not answer"
 
 
 CHECKS: tuple[Callable[[argparse.Namespace], Iterator[Check]], ...] = (
     versions,
     extras,
     harness,
+    network,
     model,
     device,
     data,

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from transformers import LlamaConfig, T5Config
+from huggingface_hub import constants
+from transformers import Gemma3Config, LlamaConfig, T5Config
 
-from lm_eval_latentmas import doctor
+from lm_eval_latentmas import datasets, doctor, reach
 from lm_eval_latentmas.cli import main
 from lm_eval_latentmas.datasets import FOLDER_VARIABLE
 
@@ -68,6 +69,56 @@ def test_a_named_model_is_checked_by_its_configuration(tmp_path: Path, config: t
     config().save_pretrained(tmp_path)
     check = next(doctor.model(argparse.Namespace(offline=True, pretrained=str(tmp_path))))
     assert check.state == state
+
+
+def test_the_layers_of_a_model_of_several_parts_are_those_that_read_text(tmp_path: Path) -> None:
+    Gemma3Config(text_config={"num_hidden_layers": 7}).save_pretrained(tmp_path)
+    check = next(doctor.model(argparse.Namespace(offline=True, pretrained=str(tmp_path))))
+    assert (check.state, check.found) == ("good", "gemma3, 7 layers")
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+    """No server answers; how the doctor is asked without --offline."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    monkeypatch.setattr(reach, "answers", lambda server: False)
+    return argparse.Namespace(offline=False, pretrained="no-one/such-model")
+
+
+def test_servers_that_do_not_answer_are_named_once(silence: argparse.Namespace) -> None:
+    checks = list(doctor.network(silence))
+    assert [check.name for check in checks] == ["network huggingface.co", "network github.com"]
+    assert {check.state for check in checks} == {"limited"}
+    assert "only what is on this machine counts" in checks[0].found
+
+
+def test_what_no_server_gives_is_read_from_what_is_kept(
+    silence: argparse.Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets as library
+
+    monkeypatch.setattr(library.config, "HF_HUB_OFFLINE", False)
+
+    def load(name: str, folder: str | None) -> list[int]:
+        if datasets.BENCHMARKS[name].packaged:
+            return [1]
+        assert library.config.HF_HUB_OFFLINE, "the network was asked"
+        if name == "gsm8k":
+            return [1, 2]
+        raise ValueError("nothing kept")
+
+    monkeypatch.setattr(datasets, "load", load)
+    checks = states(doctor.data, silence)
+    assert checks["data gsm8k"].found == "2 documents from openai/gsm8k, kept on this machine"
+    assert checks["data medqa"].found == "not on this machine, and huggingface.co does not answer"
+    assert checks["data mbpp_plus"].found == "not on this machine, and github.com does not answer"
+    assert not library.config.HF_HUB_OFFLINE
+
+
+def test_a_model_that_is_elsewhere_is_not_waited_for(silence: argparse.Namespace) -> None:
+    check = next(doctor.model(silence))
+    assert (check.state, check.found) == ("bad", "not on this machine, and huggingface.co does not answer")
 
 
 def test_a_sandbox_that_does_not_work_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
