@@ -20,6 +20,7 @@ from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.model_adapters.rebase import Rotation
 from lm_eval_latentmas.planning import Plan, Planner, Question
+from lm_eval_latentmas.prefix import Prefixes
 from lm_eval_latentmas.records import Record
 from lm_eval_latentmas.relay import wire
 from lm_eval_latentmas.relay.compressor import Compressor
@@ -69,6 +70,7 @@ class Chain:
         self.compressor, self.prompts, self.settings = compressor, prompts, settings
         self.max_length, self.seed, self.fingerprint, self.diagnostics = max_length, seed, fingerprint, diagnostics
         self._space: LatentSpace | None = None
+        self._prefixes = Prefixes(self.adapter)
         self._rotation = Rotation.of(adapter) if settings.mode == "latent" and prompts.side_by_side else None
         self._strip_thought = think_end_token is not None
         opening, closing = adapter.thought
@@ -143,12 +145,13 @@ class Chain:
         following = [self._following(*turn) for turn in turns] if oracle or self.diagnostics else None
         room = max(map(len, prompts)) + self.settings.latent_steps + max(map(len, following or [()]))
         if relay is None:
-            cache = LiveCache(self.adapter.layers, len(turns))
-            cache.reserve(room)
+            heads = [plan.heads[index] for plan, index in turns]
+            starts, cache = [0] * len(turns), self._prefixes.begin(prompts, heads, reserve=room)
+            unread = [prompt[read:] for prompt, read in zip(prompts, cache.lengths, strict=True)]
         else:
-            cache = LiveCache.from_relay(relay, self._cursors(relay), reserve=room)
-        starts = list(cache.cursors)
-        hidden = prefill(self.adapter, cache, prompts)
+            starts, cache = list(self._cursors(relay)), LiveCache.from_relay(relay, self._cursors(relay), reserve=room)
+            unread = prompts
+        hidden = prefill(self.adapter, cache, unread)
         if self.compressor.mass == "latent":
             cache.track_mass()
         try:

@@ -44,7 +44,7 @@ def placed(
     """
     texts = [text + (given if verbatim else given.lstrip() or given) for given in continuations]
     alone, *whole = (tuple(adapter.encode(each)) for each in (text, *texts))
-    shared = min((_common(alone, tokens) for tokens in whole), default=len(alone))
+    shared = min((common(alone, tokens) for tokens in whole), default=len(alone))
     scored = tuple(tokens[shared:] for tokens in whole)
     if not all(scored):
         empty = continuations[[bool(tokens) for tokens in scored].index(False)]
@@ -52,7 +52,7 @@ def placed(
     return alone[:shared], scored
 
 
-def _common(one: Tokens, other: Tokens) -> int:
+def common(one: Tokens, other: Tokens) -> int:
     """How many tokens two sequences begin with in common."""
     for place, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:

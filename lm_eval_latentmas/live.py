@@ -201,17 +201,32 @@ class LiveCache(Cache):
 
     def branch(self, rows: Sequence[int], *, reserve: int = 0) -> LiveCache:
         """A cache of its own that begins with copies of the given rows, some of them several times."""
-        other = LiveCache(len(self.keys), 0)
+        return LiveCache.copied([(self, row) for row in rows], reserve=reserve)
+
+    @classmethod
+    def copied(cls, rows: Sequence[tuple[LiveCache, int]], *, reserve: int = 0) -> LiveCache:
+        """A cache that begins with copies of rows of others, with room for ``reserve`` more states behind the longest.
+
+        Rows that hold nothing yet may come from a cache that was never written.
+        """
+        new = cls(len(rows[0][0].keys), 0)
         for name in ("lengths", "history", "cursors"):
-            setattr(other, name, [getattr(self, name)[row] for row in rows])
-        other.inherited = self.inherited.picked(rows)
-        end = max(other.lengths)
-        for buffers, copies in ((self.keys, other.keys), (self.values, other.values)):
-            for index, buffer in enumerate(buffers):
-                copies[index] = buffer.new_zeros((len(rows), buffer.shape[1], end + reserve, buffer.shape[3]))
-                for place, row in enumerate(rows):
-                    copies[index][place, :, :end] = buffer[self._first + row, :, :end]
-        return other
+            setattr(new, name, [getattr(cache, name)[row] for cache, row in rows])
+        for cache, row in rows:
+            new.inherited = new.inherited.joined(cache.inherited.picked([row]))
+        new.reserve(reserve)
+        end = max(new.lengths)
+        for kind in ("keys", "values"):
+            for index, copies in enumerate(zip(*(getattr(cache, kind) for cache, _ in rows), strict=True)):
+                like = next((buffer for buffer in copies if buffer is not None), None)
+                if like is None:
+                    continue
+                made = like.new_zeros((len(rows), like.shape[1], end + reserve, like.shape[3]))
+                for place, (buffer, (cache, row)) in enumerate(zip(copies, rows, strict=True)):
+                    if count := cache.lengths[row]:
+                        made[place, :, :count] = buffer[cache._first + row, :, :count]
+                getattr(new, kind)[index] = made
+        return new
 
     def _load(self, relays: Sequence[Relay], cursors: Sequence[int]) -> None:
         """Begin with copies of relays, their rows one behind the other."""

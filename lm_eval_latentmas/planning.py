@@ -9,6 +9,7 @@ from lm_eval_latentmas.agents import Agent, PromptSet
 from lm_eval_latentmas.config import ChainSettings
 from lm_eval_latentmas.continuations import Tokens, placed, reply_opening
 from lm_eval_latentmas.model_adapters import ModelAdapter
+from lm_eval_latentmas.prefix import head
 from lm_eval_latentmas.relay_probe import split_upstream
 from lm_eval_latentmas.sampling import Generation, seed_of
 
@@ -56,6 +57,7 @@ class Plan:
     prompts: one per agent that runs; those of the thinking agents are another document's where relays are shuffled.
     thinking_about: that other document, or the question. continuations: the tokens of each, behind the last prompt.
     clamped: new tokens were cut to the context. opened: the judger's prompt ends inside a thought.
+    heads: for thinking agents without history, what their prompts begin with whatever the question.
     """
 
     question: Question
@@ -66,6 +68,7 @@ class Plan:
     opened: bool
     thinking_about: Question
     continuations: tuple[Tokens, ...] = ()
+    heads: tuple[Tokens, ...] = ()
 
     def __str__(self) -> str:
         return str(self.question)
@@ -87,6 +90,7 @@ class Planner:
         self.adapter, self.prompts, self.settings = adapter, prompts, settings
         self.max_length, self.seed = max_length, seed
         self._reply_opening = reply_opening(adapter)
+        self._heads: dict[tuple[object, ...], Tokens] = {}
 
     def thought_about(self, questions: Sequence[Question]) -> list[Question]:
         """For every question the one that its thinking agents are shown: itself, or its partner in a shuffle."""
@@ -99,7 +103,9 @@ class Planner:
         """
         about = thinking_about or question
         thinking = [self.thinker(index, about, self.no_messages(index)) for index in range(len(self.thinkers))]
-        return self.fitted(question, key, about, thinking, self.no_messages(len(self.prompts.thinkers)), self._used)
+        plan = self.fitted(question, key, about, thinking, self.no_messages(len(self.prompts.thinkers)), self._used)
+        first = len(thinking) if self.prompts.side_by_side else 1
+        return replace(plan, heads=tuple(self._head(index, about) for index in range(len(thinking[:first]))))
 
     def fitted(
         self,
@@ -133,6 +139,15 @@ class Planner:
         """The prompt of a thinking agent, which sees the upstream part of a question that is marked in two."""
         shown, _ = split_upstream(question.text)
         return tuple(self.adapter.encode(self._text(self.prompts.agents[index], question, shown, messages)))
+
+    def _head(self, index: int, question: Question) -> Tokens:
+        """What the prompt of a thinking agent begins with for every question of the same task and system line."""
+        key = (index, question.task, question.system, bool(question.continuations))
+        if key not in self._heads:
+            self._heads[key] = head(
+                lambda opening: self.thinker(index, replace(question, text=opening), self.no_messages(index))
+            )
+        return self._heads[key]
 
     def judger(self, question: Question, messages: str | None) -> tuple[Tokens, tuple[Tokens, ...], bool]:
         """The judger's prompt, the tokens of the question's continuations, and whether the prompt opens a thought."""
