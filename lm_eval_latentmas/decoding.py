@@ -6,6 +6,7 @@ A row's text never depends on its neighbours: positions, masks, draws and stops 
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -63,6 +64,10 @@ class Job:
         if end >= 0:
             return end + len(close)
         return None if self.thought.expected or text.lstrip().startswith(self.thought.open) else 0
+
+    def may_open(self, text: str) -> bool:
+        """Whether ``text`` is too short yet to tell that no thought begins it."""
+        return self.thought.open.startswith(text.lstrip())
 
 
 class Decoder:
@@ -186,21 +191,38 @@ class Decoder:
         return "".join(tokenizer.decode(list(run), skip_special_tokens=not mark) for mark, run in runs)
 
     def _meets_until(self, job: Job) -> bool:
-        """Whether a stop string has appeared after the thought; cuts the text there."""
+        """Whether a stop string has appeared after the thought; cuts the text there.
+
+        Where a thought ends is seen in the text as it is returned: among special tokens, which that leaves out, the
+        marks of a thought may read otherwise. A stop string may itself be a special token.
+        """
         until = job.generation.until
         if not until:
             return False
+        tokenizer = self.adapter.tokenizer
         # A string of n bytes spans at most n tokens, so the end of the text is enough to notice one.
-        tail = job.tokens[-(max(len(text.encode()) for text in until) + 4) :]
-        tail_text = self.adapter.tokenizer.decode(tail, skip_special_tokens=False)
-        if not any(text in tail_text for text in until):
+        longest = max(len(text.encode()) for text in until) + len(job.thought.open.encode())
+        tail = tokenizer.decode(job.tokens[-(longest + 4) :], skip_special_tokens=False)
+        if not any(text in tail for text in until):
             return False
-        # a stop string may itself be a special token, which the text leaves out
-        whole = self.adapter.tokenizer.decode(job.tokens, skip_special_tokens=False)
-        for text in (self._text(job, job.tokens), whole):
-            start = job.answer_start(self.adapter.tokenizer, text)
-            found = [place for stop in until if (place := text.find(stop, start)) >= 0] if start is not None else []
-            if found:
-                job.text = text[: min(found)]
-                return True
-        return False
+        text = self._text(job, job.tokens)
+        start = job.answer_start(tokenizer, text)
+        if start is None or job.may_open(text):
+            return False
+        if (place := _first(until, text, start)) is not None:
+            job.text = text[:place]
+            return True
+        behind = bisect_left(range(len(job.tokens)), start, key=lambda count: len(self._text(job, job.tokens[:count])))
+        answer = tokenizer.decode(job.tokens[behind:], skip_special_tokens=False)
+        if (place := _first(until, answer)) is None:
+            return False
+        answer = answer[:place]
+        for token in tokenizer.all_special_tokens:
+            answer = answer.replace(token, "")
+        job.text = text[:start] + answer
+        return True
+
+
+def _first(stops: Sequence[str], text: str, start: int = 0) -> int | None:
+    """Where the first of some stop strings begins, from ``start`` on."""
+    return min((place for stop in stops if (place := text.find(stop, start)) >= 0), default=None)

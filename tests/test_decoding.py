@@ -132,16 +132,72 @@ def test_a_non_finite_logit_names_the_sample(adapter):
         Decoder(broken, 2).admit([Job("sample 7", None, [1, 2], 0, Generation(), Draws(0))])
 
 
+def written(adapter, raw, thought, *until):
+    """The job of an answer that a model writes token by token, to its end or a stop string."""
+    tokens = adapter.tokenizer(raw, add_special_tokens=False)["input_ids"]
+    one = job([1], max_gen_toks=999, until=until, thought=thought)
+    decoder = Decoder(adapter, 1)
+    while len(one.tokens) < len(tokens):
+        one.tokens.append(tokens[len(one.tokens)])
+        if decoder._is_done(one):
+            break
+    return one
+
+
 @pytest.mark.parametrize("close", ["<|stop|>", 261])
 @pytest.mark.parametrize("end", ["until", "eos"])
 def test_special_tokens_may_part_thought_and_answer(adapter, close, end):
     rest = {"until": ", too", "eos": "<|end|>"}[end]
-    written = adapter.encode("<|user|>a thought, with a comma<|stop|>an answer" + rest)
-    one = job([1], max_gen_toks=99, until=(",",), thought=Thought(open="<|user|>", close=close))
-    decoder = Decoder(adapter, 1)
-    done = []
-    while not done:
-        one.tokens.append(written[len(one.tokens)])
-        done = [one] if decoder._is_done(one) else []
+    raw = "<|user|>a thought, with a comma<|stop|>an answer" + rest
+    one = written(adapter, raw, Thought(open="<|user|>", close=close), ",")
     assert one.stop == end
     assert one.text[one.answer_start(adapter.tokenizer) :] == "an answer"
+
+
+# the shape of gpt-oss's answers: marks are words, which special tokens part
+CHANNEL = Thought(open="analysis", close="assistantfinal")
+HEADER = "<|user|>analysis<|system|>"
+FINAL = "<|pad|>assistant<|user|>final<|system|>"
+
+
+@pytest.mark.parametrize("stop", [",", "<|stop|>"])
+def test_no_stop_string_counts_in_a_thought_whose_marks_special_tokens_part(adapter, stop):
+    one = written(adapter, f"{HEADER}first{stop} then{FINAL}so{stop} or not<|end|>", CHANNEL, stop)
+    without = stop if stop == "," else ""
+    assert (one.stop, one.text) == ("until", f"analysisfirst{without} thenassistantfinalso")
+
+
+@pytest.mark.parametrize("stop", [",", "<|stop|>"])
+def test_no_stop_string_counts_in_a_thought_that_never_ends(adapter, stop):
+    one = written(adapter, f"{HEADER}first{stop} then{stop}<|end|>", CHANNEL, stop)
+    assert one.stop == "eos"
+    assert one.answer_start(adapter.tokenizer) is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("Four, or so", "Four"),
+        ("<|user|>final<|system|>Four, or so", "finalFour"),  # a channel, but not the one of thoughts
+        ("an, alibi", "an"),  # begins as a mark does
+        (", nothing", ""),
+    ],
+)
+def test_without_a_thought_stop_strings_count_from_the_start(adapter, raw, text):
+    one = written(adapter, raw, CHANNEL, ",")
+    assert (one.stop, one.text) == ("until", text)
+
+
+def test_blanks_before_a_thought_are_no_answer(adapter):
+    one = written(adapter, "\n<think>\nHm.\n</think>Four\nor so", Thought(), "\n")
+    assert (one.stop, one.text) == ("until", "\n<think>\nHm.\n</think>Four")
+
+
+def test_a_thought_that_opens_again_is_over_at_its_last_end(adapter):
+    one = written(adapter, "<think>a</think>b<think>c, d</think>e, f", Thought(), ",")
+    assert (one.stop, one.text) == ("until", "<think>a</think>b<think>c")
+
+
+def test_special_tokens_before_a_stop_string_are_left_out(adapter):
+    one = written(adapter, "so<|user|> it is<|stop|>x", Thought(), "<|stop|>")
+    assert (one.stop, one.text) == ("until", "so it is")
