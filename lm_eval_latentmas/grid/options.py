@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     grid.add_argument("--seeds", metavar="N,N", help="seeds; every setting runs once with each (default: 0)")
     grid.add_argument("--model_args", metavar="NAME=VALUE,...", help="further arguments of the model")
     grid.add_argument("--results", metavar="DIR", help="where the results go; finished ones are not run again")
-    grid.add_argument("--limit", type=float, help="only the first so many documents of each task")
+    grid.add_argument("--limit", metavar="N", help="only the first so many documents of each task, or such a share")
     grid.add_argument("--batch_size", help="documents side by side, or auto")
     grid.add_argument("--max_batch_size", type=int, help="most documents side by side with auto")
     grid.add_argument("--device", help="where the model runs, such as cuda:0")
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was given, as fields of `Grid`; what was not is left out."""
     given = {name: getattr(arguments, name) for name in _PLAIN}
-    given["limit"] = None if arguments.limit is None else number(f"{arguments.limit:g}")
+    given["limit"] = number(arguments.limit)
     given["batch_size"] = number(arguments.batch_size) if arguments.batch_size else None
     for name in ("model_args", "gen_kwargs"):
         given[name] = pairs(getattr(arguments, name)) if getattr(arguments, name) else None

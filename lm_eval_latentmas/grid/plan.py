@@ -77,6 +77,8 @@ class Grid:
                 raise ValueError(f"a grid holds {repeated[0]!r} twice among its {name}; leave one out")
         if wrong := [seed for seed in self.seeds if not isinstance(seed, int)]:
             raise ValueError(f"seeds: {wrong[0]!r} is no whole number")
+        if self.limit is not None and not _limits(self.limit):
+            raise ValueError(f"limit={self.limit}: give a number of documents, 1 or more, or a share between 0 and 1")
 
     @property
     def cells(self) -> list[Cell]:
@@ -151,6 +153,12 @@ _BASELINES: dict[str, dict[str, Any]] = {
     **{name: {"mode": name} for name in ("single", "text")},
 }
 _FIELDS = [f.name for f in fields(Grid)]
+
+
+def _limits(value: Any) -> bool:
+    """Whether a limit leaves documents: a count of 1 or more, or a share."""
+    number = type(value) in (int, float)
+    return number and (0 < value < 1 or (value >= 1 and value % 1 == 0))
 
 
 def _listed(value: Any) -> tuple[Any, ...]:

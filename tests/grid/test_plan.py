@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
+from lm_eval_latentmas.cli import main
+from lm_eval_latentmas.grid import options
 from lm_eval_latentmas.grid.plan import Cell, Grid, arms_of, expand, read_grid, swept
+from lm_eval_latentmas.relay.settings import number
 
 GRID = """
 tasks: [latentmas_gsm8k, latentmas_demo]
@@ -98,3 +102,24 @@ def test_swept_arguments_become_numbers_where_they_are_some() -> None:
 def test_defaults_are_those_of_one_run() -> None:
     grid = Grid(arms=({"compressor": "full"},), tasks=("latentmas_demo",))
     assert [cell.folder for cell in grid.cells] == ["full/seed0"]
+
+
+@pytest.mark.parametrize("limit", ["-3", "0", "2.5", "nan", "inf", "many", "true"])
+@pytest.mark.parametrize("command", [["fidelity"], ["compare"], ["sweep", "kv_budget=8"]])
+def test_a_limit_that_leaves_no_documents_is_named(
+    command: list[str], limit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--compressors", "gen", "--tasks", "latentmas_demo", "--limit", limit]) == 2
+    expected = f"limit={number(limit)}: give a number of documents, 1 or more, or a share between 0 and 1\n"
+    assert capsys.readouterr().err == f"latentmas-obf {command[0]}: {expected}"
+
+
+@pytest.mark.parametrize("limit", [1, 1234567, 8.0, 0.25, None])
+def test_counts_and_shares_are_limits(limit: float | None) -> None:
+    assert Grid(arms=({},), tasks=("a",), limit=limit).limit == limit
+
+
+def test_a_limit_of_many_digits_is_not_rounded() -> None:
+    parser = argparse.ArgumentParser()
+    options.add_arguments(parser)
+    assert options.settings(parser.parse_args(["--limit", "1234567"])) == {"limit": 1234567}
