@@ -23,11 +23,11 @@ from lm_eval_latentmas.config import split_arguments
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter, adapter_class
 from lm_eval_latentmas.planning import Plan, Question
-from lm_eval_latentmas.relay.presets import compressor
+from lm_eval_latentmas.relay.presets import PRESETS, compressor
 from lm_eval_latentmas.rollout import prefill
 from lm_eval_latentmas.sampling import Generation
 
-PRESETS = ("full", "gen", "headwise", "layerwise", "h-obf", "l-obf")
+COMPRESSORS = ("full", "gen", "headwise", "layerwise", *PRESETS)
 #: Largest difference of logits that the method allows in float32 (section 2).
 LOSSLESS = 1e-4
 
@@ -127,7 +127,7 @@ def _dense(adapter: ModelAdapter, plan: Plan) -> torch.Tensor:
 def presets(adapter: ModelAdapter, questions: Sequence[Question], latent_steps: int) -> Table:
     """Every preset over the questions: what travelled, and how the answer begins."""
     table = Table("Presets", f"{len(questions)} questions, {latent_steps} latent steps; greedy.")
-    for spec in PRESETS:
+    for spec in COMPRESSORS:
         made = chain(adapter, spec, latent_steps)
         records = [record for _, record in made.answer([made.plan(question) for question in questions], len(questions))]
         table.rows.append(
