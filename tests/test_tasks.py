@@ -12,6 +12,7 @@ import yaml
 from lm_eval import simple_evaluate
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
+from loaded import loaded, task_of
 
 from lm_eval_latentmas import datasets
 from lm_eval_latentmas.agents import load_prompts
@@ -92,7 +93,7 @@ def evaluate(manager, model, tasks, **options):
 
 @pytest.mark.parametrize("name", NEW_TOKENS)
 def test_each_benchmark_has_the_published_settings(manager, name):
-    task = manager.load(f"latentmas_{name}")["tasks"][f"latentmas_{name}"]
+    task = task_of(manager, f"latentmas_{name}")
     expected = {"until": [], "do_sample": True, "temperature": 0.6, "top_p": 0.95, "max_gen_toks": NEW_TOKENS[name]}
     assert task.config.generation_kwargs == expected
     assert (task.config.num_fewshot, task.VERSION, task.OUTPUT_TYPE) == (0, 1.0, "generate_until")
@@ -103,26 +104,26 @@ def test_every_benchmark_is_a_task_and_the_demo_is_greedy(manager):
     known = set(manager.all_subtasks)
     assert {f"latentmas_{name}" for name in BENCHMARKS} <= known
     assert set(NEW_TOKENS) == set(BENCHMARKS) - {"demo"}
-    demo = manager.load("latentmas_demo")["tasks"]["latentmas_demo"]
+    demo = task_of(manager, "latentmas_demo")
     assert demo.config.generation_kwargs["do_sample"] is False
 
 
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if BENCHMARKS[name].form != "code"])
 def test_the_yaml_names_functions_of_the_imported_package(manager, name):
-    task = manager.load(f"latentmas_{name}")["tasks"][f"latentmas_{name}"]
+    task = task_of(manager, f"latentmas_{name}")
     assert task.config.custom_dataset is datasets.splits
     assert task.config.process_results is getattr(process, BENCHMARKS[name].form)
 
 
 def test_no_module_of_the_package_is_loaded_a_second_time_by_path(manager):
-    manager.load("latentmas_suite")
+    loaded(manager, "latentmas_suite")
     mine = [module for name, module in sys.modules.items() if "scoring" in name and name.endswith("process")]
     assert mine == [process]
 
 
 def test_the_code_tasks_ask_for_consent(manager):
     for name in ("mbpp_plus", "humaneval_plus"):
-        task = manager.load(f"latentmas_{name}")["tasks"][f"latentmas_{name}"]
+        task = task_of(manager, f"latentmas_{name}")
         assert task.UNSAFE_CODE
         assert task.config.process_results.__module__ == "lm_eval_latentmas.scoring.evalplus"
 
@@ -138,7 +139,7 @@ QUESTIONS = {
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_prompt_is_the_question_and_its_options_and_nothing_else(manager, name):
-    task = manager.load(f"latentmas_{name}")["tasks"][f"latentmas_{name}"]
+    task = task_of(manager, f"latentmas_{name}")
     assert task.doc_to_text(task.eval_docs[0]) == QUESTIONS[name]
     assert task.doc_to_target(task.eval_docs[0]) == task.eval_docs[0]["gold"]
 
@@ -195,13 +196,12 @@ def test_the_mean_of_a_group_is_over_benchmarks_not_over_questions(manager):
 
 
 def test_the_suite_holds_all_nine_and_a_mean_without_the_aime_sets(manager):
-    loaded = manager.load("latentmas_suite")
-    assert set(loaded["tasks"]) == {f"latentmas_{name}" for name in NEW_TOKENS}
-    without = {task.task_name for task in loaded["groups"]["latentmas_suite_without_aime"].get_all_tasks()}
-    assert without == set(loaded["tasks"]) - {"latentmas_aime24", "latentmas_aime25"}
+    suite = loaded(manager, "latentmas_suite")
+    assert set(suite.tasks) == suite.groups["latentmas_suite"] == {f"latentmas_{name}" for name in NEW_TOKENS}
+    without = suite.groups["latentmas_suite_without_aime"]
+    assert without == set(suite.tasks) - {"latentmas_aime24", "latentmas_aime25"}
     for group in ("latentmas_suite", "latentmas_suite_without_aime"):
-        metrics = loaded["groups"][group].aggregate_metric_list
-        assert {metric.metric: metric.weight_by_size for metric in metrics} == {"acc": False, "no_answer": False}
+        assert suite.by_size[group] == {"acc": False, "no_answer": False}
 
 
 def test_task_files_carry_the_harness_s_own_keys_and_our_prefix():
@@ -219,7 +219,7 @@ def test_the_judger_is_asked_for_the_form_that_is_graded(manager, name):
     prompts = load_prompts()
     assert prompts.answer_style(f"latentmas_{name}") == BENCHMARKS[name].form
     if BENCHMARKS[name].form == "choice":
-        task = manager.load(f"latentmas_{name}")["tasks"][f"latentmas_{name}"]
+        task = task_of(manager, f"latentmas_{name}")
         turns = prompts.turns(prompts.agents[-1], task.doc_to_text(task.eval_docs[0]), task=f"latentmas_{name}")
         letters = task.eval_docs[0]["letters"]
         assert f"{', '.join(letters[:-1])} or {letters[-1]}" in turns[-1]["content"]
