@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,11 +24,12 @@ from lm_eval_latentmas.conversation import pack
 from lm_eval_latentmas.datasets import check_access, provenance
 from lm_eval_latentmas.diagnostics import HopDiagnostics
 from lm_eval_latentmas.embedded import embedded_model
+from lm_eval_latentmas.gguf_tokenizer import mend
 from lm_eval_latentmas.journal import Journal, key_of
 from lm_eval_latentmas.launch import Launch
 from lm_eval_latentmas.likelihood import score
 from lm_eval_latentmas.machine import check_machine
-from lm_eval_latentmas.model_adapters import adapter_class, verify
+from lm_eval_latentmas.model_adapters import ModelAdapter, adapter_class, verify
 from lm_eval_latentmas.planning import Plan, Question
 from lm_eval_latentmas.progress import Progress
 from lm_eval_latentmas.provenance import fingerprint, versions
@@ -36,6 +38,7 @@ from lm_eval_latentmas.relay.presets import compressor
 from lm_eval_latentmas.sampling import Generation
 from lm_eval_latentmas.scoring.consent import check_consent
 from lm_eval_latentmas.scoring.samples_file import keep_samples_in
+from lm_eval_latentmas.seats import agent_devices, check_alone, placed
 from lm_eval_latentmas.summary import columns, summarise
 from lm_eval_latentmas.text_chain import TextChain
 
@@ -61,6 +64,7 @@ class LatentMASLM(HFLM):
         self._attention = _attention_name(loading)
         self._loading = {"pretrained": _named(pretrained), **loading}
         self._configure(settings)
+        check_alone(settings.agent_devices, loading, _processes())
         _check_request()
         # Opened once before the weights, so that a wrong folder costs seconds and not a model load.
         if self.settings.run_dir is not None:
@@ -70,12 +74,15 @@ class LatentMASLM(HFLM):
         self._take_ranks()
         if not isinstance(pretrained, str):
             self.model.set_attn_implementation(self._attention)
-        self.adapter = adapter_class(self.config)(
-            self.model, self.tokenizer, template_arguments=self.chat_template_args, max_length=self.max_length
-        )
+        self.adapter = adapter_class(self.config)(self.model, self.tokenizer, **self._adapting())
+        self._copies: dict[torch.device, ModelAdapter] = {}
         verify(self.adapter)
         self.fingerprint = fingerprint(self.model, self.tokenizer)
         self._open()
+
+    def _adapting(self) -> dict[str, Any]:
+        """What adapters are made with, beside model and tokenizer."""
+        return {"template_arguments": self.chat_template_args, "max_length": self.max_length}
 
     def with_settings(self, **arguments: Any) -> LatentMASLM:
         """A model of other settings over the same weights; takes the package's own arguments alone."""
@@ -93,6 +100,7 @@ class LatentMASLM(HFLM):
         self.settings = settings
         self.prompts = load_prompts(settings.prompts)
         self.compressor = compressor(settings.compressor, settings.hand_off)
+        self._devices = agent_devices(settings.agent_devices, self.prompts)
         self.seed = settings.seed if settings.seed is not None else torch.initial_seed()
         self.claims = self._claims()
         if settings.mode == "text":
@@ -119,6 +127,7 @@ class LatentMASLM(HFLM):
             fingerprint=self.fingerprint,
             think_end_token=self.think_end_token,
             diagnostics=self._diagnostics(),
+            elsewhere=placed(self.adapter, self._devices, self._copies, **self._adapting()),
         )
 
     def _diagnostics(self) -> HopDiagnostics | None:
@@ -144,8 +153,19 @@ class LatentMASLM(HFLM):
             placed["device_map"] = {"": "cpu"}
         return placed
 
+    def _create_tokenizer(self, pretrained: Any, tokenizer: Any, *args: Any, **kwargs: Any) -> None:
+        super()._create_tokenizer(pretrained, tokenizer, *args, **kwargs)
+        if kwargs.get("gguf_file") and not tokenizer:
+            mend(self.tokenizer, self.config)
+
     def _create_model(self, *args: Any, **kwargs: Any) -> None:
         super()._create_model(*args, **(kwargs | {"attn_implementation": self._attention}))
+
+    @property
+    def max_length(self) -> int:
+        """Positions of a context: as given, or those of the config's text part, which older lm-eval passes over."""
+        own = getattr(self.config.get_text_config(), "max_position_embeddings", None)
+        return self._max_length or own or super().max_length
 
     def _take_ranks(self) -> None:
         """Global rank and world size from Accelerate; HFLM sets them only with several GPUs, then the local rank."""
@@ -273,6 +293,7 @@ class LatentMASLM(HFLM):
                 "model": {"fingerprint": self.fingerprint, "max_length": self.max_length, "device": str(self.device)},
                 "prompt_set": self.prompts.as_dict(),
                 "processes": self.world_size,
+                "places": self.settings.places(),
                 "without_agents": self.without_agents,
                 "summary": summarise(records),
                 "samples": columns(records),
@@ -322,6 +343,11 @@ def _check_request() -> None:
         Generation.of(asked.generation)
         check_consent(asked.tasks, asked.confirmed)
         check_access(asked.tasks, asked.data_dir)
+
+
+def _processes() -> int:
+    """Processes of the launch, known before they meet."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _named(pretrained: Any) -> str:

@@ -32,9 +32,23 @@ def test_the_embedded_model_is_a_grouped_query_llama_with_a_chat_template(lm):
     assert lm.config.model_type == "llama"
     assert (lm.adapter.layers, lm.config.num_attention_heads, lm.config.num_key_value_heads) == (30, 9, 3)
     assert lm.tokenizer.decode(sorted(lm.adapter.eos_ids)) == "<|im_end|>"
+    assert (lm.tokenizer.bos_token, lm.tokenizer.eos_token) == ("<|im_start|>", "<|im_end|>")
     prompt = lm.tokenizer.decode(lm.chain.plan(_question(lm)).prompts[0])
     assert prompt.startswith("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n")
     assert prompt.endswith("<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize("text", ["It is .5 , she said ; isn 't it ?", "  x = [1 , 2]\n\tdef", "Café ▁ 日本 12345"])
+def test_text_is_decoded_as_it_was_encoded(lm, text):
+    tokens = lm.adapter.encode(text)
+    assert lm.tokenizer.bos_token_id not in tokens
+    assert lm.tokenizer.decode(tokens) == text
+
+
+def test_words_are_split_as_the_model_learnt_them(lm):
+    tokens = lm.adapter.encode("Tom has 30 boxes.\nx=3")
+    expected = ["Tom", "Ġhas", "Ġ", "3", "0", "Ġboxes", ".", "Ċ", "x", "=", "3"]
+    assert lm.tokenizer.convert_ids_to_tokens(tokens) == expected
 
 
 def _question(lm):

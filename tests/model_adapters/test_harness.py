@@ -33,6 +33,7 @@ def test_a_saved_model_answers_as_the_chain_does(name, tmp_path):
         sink_size=made.settings.hand_off.sink_size,
     )
     assert type(model.adapter) is type(family.adapter)
+    assert model.max_length == family.adapter.config.max_position_embeddings == 4096
     requests = [
         Instance("generate_until", {}, (text, {"max_gen_toks": 8}), 0, metadata=("demo", number, 1))
         for number, text in enumerate(TEXTS)
