@@ -154,6 +154,19 @@ class Relay:
             holes=_stacked(holes, slots) if any(holes) else None,
         )
 
+    def to(self, devices: Sequence[torch.device]) -> Relay:
+        """The same relay with every layer on its device, still encoded."""
+        return replace(
+            self,
+            parts=tuple(
+                {name: part.to(device) for name, part in parts.items()}
+                for parts, device in zip(self.parts, devices, strict=True)
+            ),
+            positions=_placed(self.positions, devices),
+            origins=_placed(self.origins, devices),
+            holes=self.holes and _placed(self.holes, devices),
+        )
+
     def states(self, index: int) -> float:
         """States that a row holds, as a mean over layers and heads."""
         if self.holes is None:
@@ -183,6 +196,10 @@ def on_device(numbers: Sequence, device: torch.device) -> Tensor:
 
 def _padded(part: Tensor, slots: int) -> Tensor:
     return torch.nn.functional.pad(part, (0, 0, 0, slots - part.shape[2])) if part.dim() == 4 else part
+
+
+def _placed(tensors: Sequence[Tensor], devices: Sequence[torch.device]) -> tuple[Tensor, ...]:
+    return tuple(tensor.to(device) for tensor, device in zip(tensors, devices, strict=True))
 
 
 def _stacked(batches: Sequence[tuple[Tensor, ...]], slots: int) -> tuple[Tensor, ...]:

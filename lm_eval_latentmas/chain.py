@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,40 +17,28 @@ from lm_eval_latentmas.compiled import compiled
 from lm_eval_latentmas.config import ChainSettings
 from lm_eval_latentmas.decoding import Decoder, Job, Thought
 from lm_eval_latentmas.diagnostics import HopDiagnostics
+from lm_eval_latentmas.links import Link, Memory, Wire
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.model_adapters.rebase import Rotation
 from lm_eval_latentmas.planning import Plan, Planner, Question
-from lm_eval_latentmas.prefix import Prefixes
 from lm_eval_latentmas.records import Record
-from lm_eval_latentmas.relay import wire
 from lm_eval_latentmas.relay.compressor import Compressor
-from lm_eval_latentmas.rollout import LatentSpace, NonFiniteState, prefill, think
+from lm_eval_latentmas.rollout import NonFiniteState, prefill, think
 from lm_eval_latentmas.sampling import Draws
+from lm_eval_latentmas.seats import Seat
 from lm_eval_latentmas.topology import side_by_side
+from lm_eval_latentmas.underway import Handed, Underway
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass
-class Handed:
-    """What the thinking agents leave for the judger of one question: a relay, or messages that its prompt shows."""
-
-    plan: Plan
-    relay: Relay | None
-    cursor: int
-    relay_bytes: tuple[int, ...] = ()
-    relay_states: tuple[float, ...] = ()
-    kept_states: float = 0.0
-    latent_passes: int = 0
-    messages: tuple[str, ...] = ()
-    message_tokens: tuple[int, ...] = ()
-    messages_truncated: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-
-
 class Chain:
-    """The agents over one model: `plan` questions, then `answer` them."""
+    """The agents over one model: `plan` questions, then `answer` them.
+
+    elsewhere: by name, the adapters of agents that sit on another copy of the model.
+    links: the way of every hop to the next agent.
+    """
 
     planner_class: type[Planner] = Planner
 
@@ -65,12 +54,13 @@ class Chain:
         fingerprint: str = "",
         think_end_token: str | int | None = None,
         diagnostics: HopDiagnostics | None = None,
+        elsewhere: Mapping[str, ModelAdapter] | None = None,
     ) -> None:
-        self.adapter = compiled(adapter) if settings.compile else adapter
         self.compressor, self.prompts, self.settings = compressor, prompts, settings
         self.max_length, self.seed, self.fingerprint, self.diagnostics = max_length, seed, fingerprint, diagnostics
-        self._space: LatentSpace | None = None
-        self._prefixes = Prefixes(self.adapter)
+        self.seats = self._seated([(elsewhere or {}).get(agent.name, adapter) for agent in prompts.agents])
+        self.adapter = self.seats[-1].adapter
+        self.links = [self._link(*seats) for seats in pairwise(self.seats)]
         self._rotation = Rotation.of(adapter) if settings.mode == "latent" and prompts.side_by_side else None
         self._strip_thought = think_end_token is not None
         opening, closing = adapter.thought
@@ -89,41 +79,75 @@ class Chain:
 
     # -- the agents that think ----------------------------------------------------------------------
 
-    @torch.inference_mode()
+    def thoughts(self, plans: Sequence[Plan], batch_size: int) -> Iterator[list[Handed]]:
+        """`think` batch after batch, each when it is asked for."""
+        for start in range(0, len(plans), batch_size):
+            yield self.think(plans[start : start + batch_size])
+
+    @property
+    def has_thought(self) -> bool:
+        """Whether the next of `thoughts` can be had without waiting for others."""
+        return True
+
     def think(self, plans: Sequence[Plan]) -> list[Handed]:
         """Run the thinking agents over a batch; one relay per question, each of exactly its own size."""
         agents = len(plans[0].prompts) - 1
         if agents == 0:
             return [Handed(plan, None, 0) for plan in plans]
-        if self._space is None:
-            self._space = LatentSpace.of(self.adapter, realign=self.settings.latent_realign)
-        relay: Relay | None = None
-        spent = {"latent": 0.0, "compression": 0.0} | ({"transport": 0.0} if self._by_wire else {})
-        bytes_per_hop: list[list[int]] = []
-        states_per_hop: list[list[float]] = []
-        together = [range(agents)] if self.prompts.side_by_side else [[index] for index in range(agents)]
-        for indices in together:
-            rows = [(plan, index) for index in indices for plan in plans]
-            relay, sizes = self._hand_off(rows, relay, spent)
-            for start in range(0, relay.rows, len(plans)):
-                bytes_per_hop.append(sizes[start : start + len(plans)])
-                states_per_hop.append([relay.states(row) for row in range(start, start + len(plans))])
+        batch = self.underway(plans)
+        self.advance(batch, agents)
+        return self.handed(batch)
+
+    def underway(self, plans: Sequence[Plan]) -> Underway:
+        """A batch that no agent has seen yet."""
+        phases = ("latent", "compression", *(["transport"] if any(link.moves for link in self.links) else []))
+        return Underway(plans, seconds=dict.fromkeys(phases, 0.0))
+
+    @torch.inference_mode()
+    def advance(self, batch: Underway, until: int) -> None:
+        """Give their turn to the agents before the one at ``until``."""
+        while batch.agent < until:
+            together = range(until) if self.prompts.side_by_side else [batch.agent]
+            relay = self._compressed([(plan, index) for index in together for plan in batch.plans], batch)
+            states = [relay.states(row) for row in range(relay.rows)]
+            started = self._now()
+            carried = self.links[together[-1]].carry(relay)
+            batch.arrived(carried, states, len(together), self._now() - started)
+
+    def handed(self, batch: Underway) -> list[Handed]:
+        """What a batch whose thinking agents have all had their turn leaves for the judger."""
+        plans, rows = batch.plans, len(batch.plans)
         if self.diagnostics is not None:
             self.diagnostics.write([plan.key for plan in plans])
-        left = [self._gathered(relay, range(row, relay.rows, len(plans))) for row in range(len(plans))]
+        left = [self._gathered(batch.relay, range(row, batch.relay.rows, rows)) for row in range(rows)]
+        hop_seconds = batch.hop_seconds if "transport" in batch.seconds else []
         return [
             Handed(
                 plan,
                 held,
                 self._cursors(held)[0],
-                tuple(sizes[row] for sizes in bytes_per_hop),
-                tuple(states[row] for states in states_per_hop),
+                tuple(sizes[row] for sizes in batch.bytes),
+                tuple(states[row] for states in batch.states),
+                tuple(seconds / rows for seconds in hop_seconds),
                 held.prompt_states(0),
-                latent_passes=self.settings.latent_steps * agents,
-                seconds={phase: seconds / len(plans) for phase, seconds in spent.items()},
+                latent_passes=self.settings.latent_steps * batch.agent,
+                seconds={phase: seconds / rows for phase, seconds in batch.seconds.items()},
             )
             for row, (plan, held) in enumerate(zip(plans, left, strict=True))
         ]
+
+    def _seated(self, adapters: Sequence[ModelAdapter]) -> list[Seat]:
+        """A seat per agent, the same one for agents of one adapter."""
+        realign = self.settings.latent_realign
+        seats = {
+            id(adapter): Seat(compiled(adapter) if self.settings.compile else adapter, realign=realign)
+            for adapter in adapters
+        }
+        return [seats[id(adapter)] for adapter in adapters]
+
+    def _link(self, here: Seat, there: Seat) -> Link:
+        devices = None if here is there else there.adapter.layer_devices
+        return Wire(self.fingerprint, devices) if self.settings.transport == "wire" else Memory(devices)
 
     def _gathered(self, relay: Relay, rows: Sequence[int]) -> Relay:
         """One question's relay: of several rows where agents worked side by side."""
@@ -132,37 +156,36 @@ class Chain:
             return relays[0]
         return side_by_side(relays, self._rotation, compact=self.settings.positions == "compact")
 
-    def _hand_off(
-        self, turns: Sequence[tuple[Plan, int]], relay: Relay | None, spent: dict[str, float]
-    ) -> tuple[Relay, list[int]]:
-        """Agents read, think and compress, one a row; returns the relay for the next, and its bytes per row.
+    def _compressed(self, turns: Sequence[tuple[Plan, int]], batch: Underway) -> Relay:
+        """Agents read, think and compress, one a row; returns the relay for the next.
 
-        turns: per row a plan and which of its agents has its turn.
+        turns: per row a plan and which of its agents has its turn; all of them sit in one seat.
         """
         started = time.perf_counter()
+        seat, relay = self.seats[turns[0][1]], batch.relay
         prompts = [plan.prompts[index] for plan, index in turns]
         oracle = self.compressor.mass == "next"
         following = [self._following(*turn) for turn in turns] if oracle or self.diagnostics else None
         room = max(map(len, prompts)) + self.settings.latent_steps + max(map(len, following or [()]))
         if relay is None:
             heads = [plan.heads[index] for plan, index in turns]
-            starts, cache = [0] * len(turns), self._prefixes.begin(prompts, heads, reserve=room)
+            starts, cache = [0] * len(turns), seat.prefixes.begin(prompts, heads, reserve=room)
             unread = [prompt[read:] for prompt, read in zip(prompts, cache.lengths, strict=True)]
         else:
             starts, cache = list(self._cursors(relay)), LiveCache.from_relay(relay, self._cursors(relay), reserve=room)
             unread = prompts
-        hidden = prefill(self.adapter, cache, unread)
+        hidden = prefill(seat.adapter, cache, unread)
         if self.compressor.mass == "latent":
             cache.track_mass()
         try:
-            norms = think(self.adapter, cache, hidden, self.settings.latent_steps, self._space)
+            norms = think(seat.adapter, cache, hidden, self.settings.latent_steps, seat.space)
         except NonFiniteState as error:
             plan, index = turns[error.row]
             raise error.at(f"{plan}, agent {self.prompts.agents[index].name}") from None
         logger.debug("agents %s: state norms per step %s", {index for _, index in turns}, norms.mean(dim=1).tolist())
         if following is not None:
             with cache.looking_ahead(mass=oracle):  # what the next agent's prompt would attend to
-                prefill(self.adapter, cache, following)
+                prefill(seat.adapter, cache, following)
         thought = self._now()
         segment = self._segment(cache, turns, prompts, relay)
         if self.diagnostics is None:
@@ -174,14 +197,9 @@ class Chain:
                 list(map(len, following)),
                 [self._told(*turn, start) for turn, start in zip(turns, starts, strict=True)],
             )
-        compressed = self._now()
-        spent["latent"] += thought - started
-        spent["compression"] += compressed - thought
-        if not self._by_wire:
-            return relay, [relay.message_bytes(row) for row in range(relay.rows)]
-        relay, sizes = self._sent(relay)
-        spent["transport"] += self._now() - compressed
-        return relay, sizes
+        batch.spend("latent", thought - started)
+        batch.spend("compression", self._now() - thought)
+        return relay
 
     def _told(self, plan: Plan, index: int, start: int) -> dict[str, Any]:
         """What the diagnostics of one row are about."""
@@ -200,17 +218,6 @@ class Chain:
     def _following(self, plan: Plan, index: int) -> tuple[int, ...]:
         """The prompt of the agent that reads what the agent at ``index`` hands on."""
         return plan.prompts[-1 if self.prompts.side_by_side else index + 1]
-
-    def _sent(self, relay: Relay) -> tuple[Relay, list[int]]:
-        """A relay after its way through messages, one per question, and the messages' lengths."""
-        devices = [positions.device for positions in relay.positions]
-        messages = [wire.encode(relay.row(row), fingerprint=self.fingerprint) for row in range(relay.rows)]
-        received = [wire.decode(message, fingerprint=self.fingerprint, device=devices) for message in messages]
-        return Relay.join(received), [len(message) for message in messages]
-
-    @property
-    def _by_wire(self) -> bool:
-        return self.settings.transport == "wire"
 
     def _segment(
         self, cache: LiveCache, turns: Sequence[tuple[Plan, int]], prompts: Sequence[Sequence[int]], relay: Relay | None
@@ -231,8 +238,9 @@ class Chain:
 
     def _now(self) -> float:
         """The time when everything before has run: a GPU is waited for between phases, never within one."""
-        if self.adapter.device.type == "cuda":
-            torch.cuda.synchronize(self.adapter.device)
+        for device in {seat.adapter.device for seat in self.seats}:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
         return time.perf_counter()
 
     # -- the agent that speaks ----------------------------------------------------------------------
@@ -242,15 +250,15 @@ class Chain:
     ) -> Iterator[tuple[Plan, Record]]:
         """Answer planned questions, ``batch_size`` at a time; yields each record as soon as its text is finished."""
         say = progress or (lambda phase: None)
-        waiting = list(plans)
+        thoughts, unthought = self.thoughts(plans, batch_size), len(plans)
         handed: dict[int, Handed] = {}
         ready: list[Job] = []
         decoder = Decoder(self.adapter, batch_size)
-        while waiting or ready or decoder.busy:
-            if waiting and not ready and decoder.free:
+        while unthought or ready or decoder.busy:
+            if unthought and not ready and decoder.free and (self.has_thought or not decoder.busy):
                 say("thinking")
-                batch, waiting = waiting[:batch_size], waiting[batch_size:]
-                for left in self.think(batch):
+                for left in next(thoughts):
+                    unthought -= 1
                     ready.append(self._job(left))
                     handed[id(left.plan)] = replace(left, relay=None)  # the job alone holds it, and lets go of it
             done = []
@@ -310,5 +318,6 @@ class Chain:
             kept_states=left.kept_states,
             relay_bytes=left.relay_bytes,
             relay_states=left.relay_states,
+            relay_seconds=left.relay_seconds,
             seconds=left.seconds,
         )

@@ -38,6 +38,10 @@ class ChainSettings:
     relay: what the judger gets: its ``own`` relay; ``none`` (a control: it starts fresh and nobody thinks); or
         ``shuffled`` (a control: the relay of another document of the task, chosen by the seed).
     transport: ``memory``, or ``wire``: every hop is written as a message and read back.
+    agent_devices: ``AGENT:DEVICE;AGENT:DEVICE``: agents that sit on a copy of the weights on another device.
+    pipeline: share the agents out over the processes of the launch: ``True``, evenly and in order; or by name,
+        ``planner+critic;refiner+judger``.
+    pipeline_timeout: seconds without a sign of life after which a process of the pipeline counts as lost.
     compile: run the single-token step as one graph of ``torch.compile``, a CUDA graph on a GPU.
     diagnostics: write the operators' diagnostics of every hop to the run directory.
     """
@@ -53,13 +57,16 @@ class ChainSettings:
     run_dir: str | None = None
     relay: str = "own"
     transport: str = "memory"
+    agent_devices: str | None = None
+    pipeline: bool | str = False
+    pipeline_timeout: float = 600
     compile: bool = False
     diagnostics: bool = False
     hand_off: RelaySettings = field(default_factory=RelaySettings)
 
     def __post_init__(self) -> None:
         count("latent_steps", self.latent_steps, least=0)
-        for name in ("prompts", "run_dir"):
+        for name in ("prompts", "run_dir", "agent_devices", "pipeline"):
             if getattr(self, name) == "":
                 raise ValueError(f"{name}=: is empty; give a value, or leave {name} out")
         choice("positions", self.positions, ("timeline", "compact"))
@@ -76,8 +83,26 @@ class ChainSettings:
             raise ValueError(f"diagnostics=True: they are about relays, and mode={self.mode} has none")
         if self.mode == "single" and self.relay != "own":
             raise ValueError(f"relay={self.relay}: mode=single hands nothing on; leave one of the two out")
+        self._check_places()
         if self.seed is not None:
             count("seed", self.seed, least=0)
+
+    def _check_places(self) -> None:
+        """Refuse what cannot be shared out over devices or processes."""
+        if type(self.pipeline) not in (bool, str):
+            raise ValueError(f"pipeline={self.pipeline}: give true, false, or shares by name, planner+critic;judger")
+        if type(self.pipeline_timeout) not in (int, float) or not 0 < self.pipeline_timeout < float("inf"):
+            raise ValueError(f"pipeline_timeout={self.pipeline_timeout}: give seconds, more than 0")
+        for name in ("agent_devices", "pipeline"):
+            value = getattr(self, name)
+            if value and self.mode != "latent":
+                raise ValueError(f"{name}={value}: moves relays, and mode={self.mode} has none; leave it out")
+            if value and self.relay == "none":
+                raise ValueError(f"{name}={value}: relay=none lets the judger work alone; leave one of the two out")
+        if self.pipeline and self.agent_devices:
+            raise ValueError(
+                f"pipeline={self.pipeline}: a process has one device; leave agent_devices={self.agent_devices} out"
+            )
 
     def idle(self) -> list[str]:
         """Settings that differ from their defaults and have no effect in this mode."""
@@ -88,9 +113,15 @@ class ChainSettings:
         return idle
 
     def shaping(self) -> dict[str, Any]:
-        """The settings that change what comes out, as plain JSON: all but where it is kept and what is noted of it."""
-        values = asdict(self)
-        return {key: value for key, value in values.items() if key not in ("run_dir", "diagnostics")}
+        """The settings that change what comes out, as plain JSON; none of where it runs and what is kept of it."""
+        return {key: value for key, value in asdict(self).items() if key not in _PLACES}
+
+    def places(self) -> dict[str, Any]:
+        """Where agents run, as plain JSON: what is given of it."""
+        return {name: value for name in ("agent_devices", "pipeline") if (value := getattr(self, name))}
+
+
+_PLACES = ("run_dir", "diagnostics", "agent_devices", "pipeline", "pipeline_timeout")
 
 
 def _changed(settings: ChainSettings | RelaySettings, names: Iterable[str]) -> list[str]:
@@ -129,7 +160,13 @@ def split_arguments(
     relay_names = {f.name for f in fields(RelaySettings)}
     hand_off = RelaySettings(**{name: value for name, value in mine.items() if name in relay_names})
     chain = {name: value for name, value in mine.items() if name not in relay_names}
-    for name in ("compressor", "prompts", "run_dir", "relay"):  # text, also where it reads as a number or None
+    for name in (
+        "compressor",
+        "prompts",
+        "run_dir",
+        "relay",
+        "agent_devices",
+    ):  # text, also where it reads as a number or None
         if name in chain and given[name] is not None:
             chain[name] = str(given[name])
     settings = ChainSettings(**chain, hand_off=hand_off)

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from lm_eval_latentmas.cache import Relay
-from lm_eval_latentmas.chain import Chain, Handed
+from lm_eval_latentmas.chain import Chain
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.planning import Plan
 from lm_eval_latentmas.records import Record
 from lm_eval_latentmas.rollout import NonFiniteState, prefill, read
+from lm_eval_latentmas.underway import Handed
 
 #: A context's place in a batch, and the tokens of one of its continuations.
 Continuation = tuple[int, tuple[int, ...]]
@@ -29,9 +30,8 @@ def score(
 ) -> Iterator[tuple[Plan, Record]]:
     """Score the continuations of planned questions; thinks about and scores at most ``batch_size`` rows at a time."""
     say = progress or (lambda phase: None)
-    for start in range(0, len(plans), batch_size):
-        say("thinking")
-        handed = chain.think(plans[start : start + batch_size])
+    say("thinking")
+    for handed in chain.thoughts(plans, batch_size):
         say("scoring")
         started = time.perf_counter()
         try:
@@ -42,6 +42,7 @@ def score(
         for left, pairs in zip(handed, scores, strict=True):
             record = chain.handed_record(left)
             yield left.plan, replace(record, seconds={**left.seconds, "scoring": share}, stop="scored", scores=pairs)
+        say("thinking")
 
 
 @torch.inference_mode()

@@ -18,7 +18,9 @@ def check_machine(loading: Mapping[str, Any]) -> None:
     Raises ValueError in one line. What is not given is not checked.
     """
     if loading.get("device") is not None:
-        _check_device(str(loading["device"]))
+        name = str(loading["device"])
+        if name != _UNASKED or torch.cuda.is_available():
+            check_device(name, f"device={name}")
     if "batch_size" in loading and not re.fullmatch(r"[1-9]\d*|auto(:[1-9]\d*)?", str(loading["batch_size"])):
         raise ValueError(f"batch_size={loading['batch_size']}: give a whole number, 1 or more, auto, or auto:N")
     most = loading.get("max_batch_size")
@@ -26,13 +28,12 @@ def check_machine(loading: Mapping[str, Any]) -> None:
         raise ValueError(f"max_batch_size={most}: give a whole number, 1 or more")
 
 
-def _check_device(name: str) -> None:
-    if name == _UNASKED and not torch.cuda.is_available():
-        return
+def check_device(name: str, given: str) -> None:
+    """Refuse a device that PyTorch cannot use here. given: what the error begins with."""
     if name.partition(":")[0] not in _DEVICES:
-        raise ValueError(f"device={name}: allowed are {', '.join(_DEVICES)}, also with a number, as in cuda:0")
+        raise ValueError(f"{given}: allowed are {', '.join(_DEVICES)}, also with a number, as in cuda:0")
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:  # a build without CUDA asserts, an absent device is a RuntimeError
         cause = str(error).partition("\n")[0]
-        raise ValueError(f"device={name}: PyTorch cannot use it here ({cause}); give device=cpu, or another") from error
+        raise ValueError(f"{given}: PyTorch cannot use it here ({cause}); give cpu, or another device") from error

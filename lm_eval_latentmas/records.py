@@ -13,6 +13,7 @@ class Record:
     prompt_tokens: L, prompt tokens fed to the non-judger agents, summed (method, section 4).
     kept_states: prompt states that the judger's relay still holds, mean over layers and heads.
     relay_bytes, relay_states: per hop, the bytes of the message and the states in it; UTF-8 bytes in mode ``text``.
+    relay_seconds: per hop, a share of the time that its way took; empty where relays stay in one memory.
     message_tokens, messages: per thinking agent, what it decoded in mode ``text``; messages_truncated: how many of
         them were cut off by ``text_tokens``.
     seconds: shares of the batch's wall clock: latent, compression, decoding; in mode ``text`` messages, decoding; of
@@ -33,6 +34,7 @@ class Record:
     kept_states: float = 0.0
     relay_bytes: tuple[int, ...] = ()
     relay_states: tuple[float, ...] = ()
+    relay_seconds: tuple[float, ...] = ()
     message_tokens: tuple[int, ...] = ()
     messages: tuple[str, ...] = ()
     messages_truncated: int = 0

@@ -11,7 +11,8 @@ from lm_eval_latentmas.records import Record
 
 _COLUMNS = (
     *("doc_id", "repeat", "prompt_tokens", "judger_tokens", "latent_passes", "decoded_tokens", "kept_states", "rho"),
-    *("relay_bytes", "relay_states", "message_tokens", "messages_truncated", "seconds", "stop", "truncated", "clamped"),
+    *("relay_bytes", "relay_states", "relay_seconds", "message_tokens", "messages_truncated", "seconds"),
+    *("stop", "truncated", "clamped"),
 )
 
 
@@ -38,6 +39,8 @@ def _by_task(records: Sequence[Record]) -> dict[str, list[Record]]:
 def _totals(records: Sequence[Record]) -> dict[str, Any]:
     prompt = sum(record.prompt_tokens for record in records)
     hops = zip(*(record.relay_bytes for record in records), strict=True)
+    # a journal may hold samples of a run without a figure
+    ways = zip(*(record.relay_seconds for record in records if record.relay_seconds), strict=True)
     phases = dict.fromkeys(phase for record in records for phase in record.seconds)
     seconds = {phase: sum(record.seconds.get(phase, 0.0) for record in records) for phase in phases}
     return {
@@ -45,6 +48,7 @@ def _totals(records: Sequence[Record]) -> dict[str, Any]:
         "L": prompt / len(records),
         "rho": sum(record.kept_states for record in records) / prompt if prompt else None,
         "relay_bytes_per_hop": [fmean(hop) for hop in hops],
+        "relay_seconds_per_hop": [fmean(way) for way in ways],
         "relay_bytes": fmean(sum(record.relay_bytes) for record in records),
         "seconds": seconds | {"end_to_end": sum(seconds.values())},
         "prompt_tokens": prompt,

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from lm_eval_latentmas.agents import Agent, joined_messages
-from lm_eval_latentmas.chain import Chain, Handed
+from lm_eval_latentmas.chain import Chain
 from lm_eval_latentmas.continuations import Tokens, opens_thought
 from lm_eval_latentmas.decoding import Decoder, Job
 from lm_eval_latentmas.planning import Plan, Planner
 from lm_eval_latentmas.sampling import Draws, seed_of
+from lm_eval_latentmas.underway import Handed
 
 
 class TextPlanner(Planner):

@@ -101,12 +101,21 @@ class ModelAdapter:
 
     @cached_property
     def bytes_per_state(self) -> int:
-        """Bytes of one token's keys and values over all layers, measured on a token: layers may differ."""
+        """Bytes of one token's keys and values over all layers: layers may differ."""
+        return sum(keys.nbytes + values.nbytes for keys, values in self._one_state)
+
+    @cached_property
+    def layer_devices(self) -> tuple[torch.device, ...]:
+        """Where each layer's keys and values lie."""
+        return tuple(keys.device for keys, _ in self._one_state)
+
+    @cached_property
+    def _one_state(self) -> list[tuple[Tensor, Tensor]]:
+        """One token's keys and values of every layer, each (1, kv_heads, 1, head_dim)."""
         cache = LiveCache(self.layers, 1)
         with torch.inference_mode(), cache.writing([1], 1, self.device) as positions:
             self.forward(self.embed(torch.zeros((1, 1), dtype=torch.long, device=self.device)), positions, cache)
-        buffers = (*cache.keys, *cache.values)
-        return sum(buffer.shape[1] * buffer.shape[3] * buffer.element_size() for buffer in buffers)
+        return list(zip(cache.keys, cache.values, strict=True))
 
     # -- latent space (method, section 1) -----------------------------------------------------------
 

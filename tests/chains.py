@@ -35,13 +35,15 @@ def make_chain(
     *,
     max_length: int = 4096,
     seed: int = 7,
+    elsewhere: Any = None,
     **settings: Any,
 ) -> Chain:
     """A chain of four latent steps; ``settings`` are those of `ChainSettings` and `RelaySettings`."""
     hand_off = {name: settings.pop(name) for name in ("kv_budget", "sink_size") if name in settings}
     made = ChainSettings(compressor=spec, hand_off=RelaySettings(**hand_off), **({"latent_steps": 4} | settings))
     kind = TextChain if made.mode == "text" else Chain
-    return kind(adapter, compressor(spec, made.hand_off), prompts, made, max_length=max_length, seed=seed)
+    made_of = {"max_length": max_length, "seed": seed, "elsewhere": elsewhere}
+    return kind(adapter, compressor(spec, made.hand_off), prompts, made, **made_of)
 
 
 def asked(**generation: Any) -> list[Question]:

@@ -242,7 +242,7 @@ def test_the_oracle_mass_is_the_next_prompts_attention(adapter, prompts):
     plans = [made.plan(question) for question in questions()][:2]
     made.think(plans)
     eager = tiny_model(attention="eager")
-    fed = made._space
+    fed = made.seats[0].space
     for row, plan in enumerate(plans):
         first, second = plan.prompts[:2]
         cache = LiveCache(adapter.layers, 1)
