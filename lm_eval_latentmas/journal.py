@@ -1,4 +1,4 @@
-"""What is finished, kept durably: one SQLite file per run directory, one row per answered sample.
+"""What is finished, kept durably: one SQLite file per run directory and machine, one row per answered sample.
 
 A row is committed as soon as its text is finished, under a key of everything that changes the text; a run that is
 killed and started again computes nothing twice, with any batch size and number of processes.
@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import socket
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,91 +26,117 @@ CREATE TABLE IF NOT EXISTS asked (launch TEXT NOT NULL, key TEXT NOT NULL, doc_i
     PRIMARY KEY (launch, key, doc_id));
 CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, task TEXT NOT NULL, record TEXT NOT NULL);
 """
-_FILE = "journal.sqlite"
+_IS_WHOLE = "SELECT 1 FROM sqlite_master WHERE name = 'records'"
 _TIMEOUT = 120.0  # seconds that a process waits for another one's commit
 
 
 class Journal:
-    """The finished samples of one configuration in one folder; safe for several processes of one machine."""
+    """The finished samples of one configuration in one folder, shared by any number of processes.
+
+    Each machine writes a file of its own, and reads those of the others: locks between machines are not to be trusted.
+    """
 
     def __init__(self, folder: str | Path, settings: dict[str, Any]) -> None:
         """Open or make the journal of ``folder``.
 
         Raises ValueError where the folder cannot be written, its file is damaged, or it holds a run with other settings
-        (naming them).
+        (naming them). Every method raises it too, where a file turns out to be damaged or full later.
         """
         self.folder = Path(folder).expanduser()
-        try:
+        self._path = self.folder / _file_name()
+        with self._clear(self._path):
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.folder / _file_name(), timeout=_TIMEOUT, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db = sqlite3.connect(self._path, timeout=_TIMEOUT, isolation_level=None)
             self._db.executescript(_SCHEMA)
-            self.claim("settings", settings)
-        except (OSError, sqlite3.OperationalError) as error:
-            raise ValueError(f"run_dir={folder}: cannot be written ({error}); give a folder that can") from error
-        except sqlite3.DatabaseError as error:
-            file = self.folder / _file_name()
-            raise ValueError(
-                f"run_dir={folder}: {file} is damaged ({error}); restore it, or give another folder"
-            ) from error
+            # the header says little about the pages behind it
+            if (state := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(" ".join(state.split()))
+        self.claim("settings", settings)
 
     def claim(self, name: str, value: dict[str, Any]) -> None:
         """State a fact of this run; raises ValueError if the folder's earlier runs stated another."""
         text = json.dumps(value, sort_keys=True, default=str)
-        self._db.execute("INSERT OR IGNORE INTO run VALUES (?, ?)", (name, text))
-        held = json.loads(self._db.execute("SELECT value FROM run WHERE name = ?", (name,)).fetchone()[0])
-        if differences := _differences(held, json.loads(text)):
-            shown = "; ".join(f"{key} was {old!r} and is {new!r}" for key, old, new in differences)
-            raise ValueError(
-                f"run_dir={self.folder}: belongs to a run of another configuration ({shown}); give another folder"
-            )
+        self._agree(name, text)
+        with self._clear(self._path):
+            self._db.execute("INSERT OR IGNORE INTO run VALUES (?, ?)", (name, text))
+        # another process may have stated it first
+        self._agree(name, text)
 
     def get(self, keys: Iterable[str]) -> dict[str, Record]:
         """The finished records among ``keys``."""
-        found = {}
-        for key in keys:
-            for db in self._readers():
+        wanted, found = set(keys), {}
+
+        def look(db: sqlite3.Connection) -> None:
+            for key in wanted - found.keys():
                 if row := db.execute("SELECT record FROM records WHERE key = ?", (key,)).fetchone():
                     found[key] = _record(row[0])
-                    break
+
+        self._in_each_file(look)
         return found
 
     def put(self, key: str, record: Record) -> None:
         """Commit one finished record."""
         # ASCII JSON writes a lone surrogate as an escape, where SQLite would refuse it as text
         text = json.dumps(asdict(record))
-        self._db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (key, record.task, text))
+        with self._clear(self._path):
+            self._db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (key, record.task, text))
 
     def ask(self, launch: str, samples: Iterable[tuple[str, int]]) -> None:
         """Note that a launch asks for these keys, each of a document id of its data set."""
         rows = [(launch, key, doc_id) for key, doc_id in samples]
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany("INSERT OR REPLACE INTO asked VALUES (?, ?, ?)", rows)
-        self._db.execute("COMMIT")
+        with self._clear(self._path):
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT OR REPLACE INTO asked VALUES (?, ?, ?)", rows)
+            self._db.execute("COMMIT")
 
     def asked(self, launch: str) -> list[Record]:
         """The finished records that any process of a launch asked for, by task, document and repeat."""
         wanted: set[tuple[str, int]] = set()
-        texts: dict[str, str] = {}
-        for db in self._readers():
-            wanted.update(db.execute("SELECT key, doc_id FROM asked WHERE launch = ?", (launch,)))
-            texts.update(db.execute("SELECT key, record FROM records"))
-        found = [replace(_record(texts[key]), doc_id=doc_id) for key, doc_id in wanted if key in texts]
+        self._in_each_file(
+            lambda db: wanted.update(db.execute("SELECT key, doc_id FROM asked WHERE launch = ?", (launch,)))
+        )
+        records = self.get(key for key, _ in wanted)
+        found = [replace(records[key], doc_id=doc_id) for key, doc_id in wanted if key in records]
         return sorted(found, key=lambda record: (record.task, record.doc_id, record.repeat))
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
-    def _readers(self) -> Iterable[sqlite3.Connection]:
-        yield self._db
+    def _agree(self, name: str, text: str) -> None:
+        def compare(db: sqlite3.Connection) -> None:
+            row = db.execute("SELECT value FROM run WHERE name = ?", (name,)).fetchone()
+            if row and (differences := _differences(json.loads(row[0]), json.loads(text))):
+                shown = "; ".join(f"{key} was {old!r} and is {new!r}" for key, old, new in differences)
+                raise ValueError(
+                    f"run_dir={self.folder}: belongs to a run of another configuration ({shown}); give another folder"
+                )
+
+        self._in_each_file(compare)
+
+    def _in_each_file(self, read: Callable[[sqlite3.Connection], None]) -> None:
+        """Read in the journal of this machine, then in those of others."""
+        with self._clear(self._path):
+            read(self._db)
         for path in sorted(self.folder.glob("journal*.sqlite")):
-            if path.name != _file_name():
-                other = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_TIMEOUT)
-                try:
-                    yield other
-                finally:
-                    other.close()
+            if path != self._path:
+                with self._clear(path), closing(sqlite3.connect(path, timeout=_TIMEOUT)) as other:
+                    if other.execute(_IS_WHOLE).fetchone():  # another machine may be making it just now
+                        read(other)
+
+    @contextmanager
+    def _clear(self, path: Path) -> Iterator[None]:
+        """Around all that touches a file: what SQLite says of it as one line that says what to do."""
+        try:
+            yield
+        except (OSError, sqlite3.OperationalError) as error:
+            raise ValueError(
+                f"run_dir={self.folder}: {path.name} cannot be read or written ({error}); give a folder that can"
+            ) from error
+        except (sqlite3.DatabaseError, json.JSONDecodeError) as error:
+            raise ValueError(
+                f"run_dir={self.folder}: {path} is damaged ({error}); restore it, or give another folder"
+            ) from error
 
 
 def key_of(*parts: object) -> str:
@@ -116,9 +145,9 @@ def key_of(*parts: object) -> str:
 
 
 def _file_name() -> str:
-    """One file per machine: SQLite's write-ahead log needs memory that machines do not share."""
-    node = os.environ.get("GROUP_RANK", "0")
-    return _FILE if node == "0" else f"journal-{node}.sqlite"
+    """One file per machine; a launcher that numbers its machines tells those of one name apart."""
+    machine = re.sub(r"[^\w.-]", "_", socket.gethostname())
+    return "-".join(filter(None, ("journal", machine, os.environ.get("GROUP_RANK", "").lstrip("0")))) + ".sqlite"
 
 
 def _record(text: str) -> Record:

@@ -221,7 +221,7 @@ def test_a_run_directory_of_another_configuration_is_refused(home, tmp_path, mon
         evaluate(home, run_dir=run_dir, kv_budget=16)
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError, match="cannot be read or written"):
         evaluate(home, run_dir=str(blocked / "run"))
 
 

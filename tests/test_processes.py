@@ -89,15 +89,16 @@ def test_two_processes_share_the_documents_and_give_the_same_texts(home, tmp_pat
     assert found["latentmas"]["summary"]["sampled"]["decoded_tokens"] == sum(
         expected["latentmas"]["samples"]["sampled"]["decoded_tokens"]
     )
-    with sqlite3.connect(run_dir / "journal.sqlite") as db:
+    (path,) = run_dir.glob("journal*.sqlite")
+    with sqlite3.connect(path) as db:
         assert db.execute("SELECT count(*) FROM records").fetchone() == (5,)
 
 
 def finished(run_dir):
-    path = Path(run_dir) / "journal.sqlite"
-    if not path.exists():
+    paths = list(Path(run_dir).glob("journal*.sqlite"))
+    if not paths:
         return {}
-    with sqlite3.connect(path, timeout=30) as db:
+    with sqlite3.connect(paths[0], timeout=30) as db:
         try:
             return dict(db.execute("SELECT key, record FROM records"))
         except sqlite3.OperationalError:  # the tables are not there yet

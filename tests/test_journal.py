@@ -1,0 +1,134 @@
+"""The journal of a run directory: one file a machine, one configuration a folder, and damage told in one line."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from lm_eval_latentmas.journal import Journal
+from lm_eval_latentmas.records import Record
+
+SETTINGS = {"kv_budget": 8}
+KEYS = [f"key{number}" for number in range(200)]
+
+
+def record(number: int) -> Record:
+    return Record("demo", number, 0, f"text {number} " + "x" * 400)
+
+
+def filled(folder: Path) -> Path:
+    """The file of a journal that holds a record for every key."""
+    journal = Journal(folder, SETTINGS)
+    for number, key in enumerate(KEYS):
+        journal.put(key, record(number))
+    journal.ask("launch", [(key, number) for number, key in enumerate(KEYS)])
+    journal.close()
+    (path,) = folder.glob("journal*.sqlite")
+    return path
+
+
+def overwrite(path: Path, start: int, end: int) -> None:
+    """Rubbish from one page to another."""
+    with path.open("r+b") as file:
+        file.seek(start * 4096)
+        file.write(b"\xa7" * (end - start) * 4096)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (1, 2), (6, 7), (8, 14)])
+def test_damage_at_any_depth_is_one_clear_error_when_the_folder_is_opened(tmp_path: Path, start: int, end: int) -> None:
+    path = filled(tmp_path)
+    assert path.stat().st_size > 14 * 4096
+    overwrite(path, start, end)
+    with pytest.raises(ValueError, match=r"is damaged \(.*restore it, or give another folder") as error:
+        Journal(tmp_path, SETTINGS)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_damage_that_comes_later_is_told_too(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    journal = Journal(tmp_path, SETTINGS)
+    overwrite(path, 1, path.stat().st_size // 4096)
+    with sqlite3.connect(path) as db:  # the pages that the journal holds in memory are out of date
+        db.execute("PRAGMA user_version = 7")
+    for use in (
+        lambda: journal.get(KEYS),
+        lambda: journal.asked("launch"),
+        lambda: journal.put("another", record(0)),
+        lambda: journal.ask("other", [("another", 0)]),
+        lambda: journal.claim("model", {}),
+    ):
+        with pytest.raises(ValueError, match="is damaged"):
+            use()
+
+
+def test_a_record_that_is_no_json_is_damage(tmp_path: Path) -> None:
+    with sqlite3.connect(filled(tmp_path)) as db:
+        db.execute("UPDATE records SET record = substr(record, 1, 40) WHERE key = 'key3'")
+    with pytest.raises(ValueError, match="is damaged"):
+        Journal(tmp_path, SETTINGS).get(["key3"])
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):
+    """Pretend to be another machine, which the launcher may have given a number."""
+
+    def pretend(name: str, number: str | None = None) -> None:
+        monkeypatch.setattr(socket, "gethostname", lambda: name)
+        monkeypatch.delenv("GROUP_RANK", raising=False)
+        if number is not None:
+            monkeypatch.setenv("GROUP_RANK", number)
+
+    return pretend
+
+
+@pytest.mark.parametrize("others", [[("a", None), ("b", None)], [("same", "0"), ("same", "1")]])
+def test_each_machine_writes_a_file_of_its_own_and_reads_all(tmp_path: Path, machine, others) -> None:
+    journals = []
+    for number, other in enumerate(others):
+        machine(*other)
+        journals.append(Journal(tmp_path, SETTINGS))
+        journals[-1].put(KEYS[number], record(number))
+        journals[-1].ask("launch", [(KEYS[number], number)])
+    assert len(list(tmp_path.glob("journal*.sqlite"))) == 2
+    for journal in journals:
+        assert journal.get(KEYS) == {KEYS[0]: record(0), KEYS[1]: record(1)}
+        assert journal.asked("launch") == [record(0), record(1)]
+
+
+def test_a_machine_of_another_configuration_is_refused_and_may_come_back_with_this_one(tmp_path: Path, machine) -> None:
+    machine("a")
+    Journal(tmp_path, SETTINGS)
+    machine("b")
+    with pytest.raises(ValueError, match=r"another configuration \(kv_budget was 8 and is 16"):
+        Journal(tmp_path, {"kv_budget": 16})
+    assert Journal(tmp_path, SETTINGS).get(KEYS) == {}
+
+
+def test_a_file_that_another_machine_is_just_making_holds_nothing_yet(tmp_path: Path) -> None:
+    (tmp_path / "journal-other.sqlite").touch()
+    journal = Journal(tmp_path, SETTINGS)
+    journal.put("a", record(0))
+    assert journal.get(["a", "b"]) == {"a": record(0)}
+
+
+def _write(folder: Path, first: int) -> None:
+    journal = Journal(folder, SETTINGS)
+    for number in range(first, first + 20):
+        journal.put(KEYS[number], record(number))
+        journal.get(KEYS)
+
+
+def test_processes_of_one_machine_share_a_file(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_write, args=(tmp_path, first)) for first in (0, 20, 40)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len(Journal(tmp_path, SETTINGS).get(KEYS)) == 60
