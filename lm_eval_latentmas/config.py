@@ -113,8 +113,11 @@ class ChainSettings:
         return idle
 
     def shaping(self) -> dict[str, Any]:
-        """The settings that change what comes out, as plain JSON; none of where it runs and what is kept of it."""
-        return {key: value for key, value in asdict(self).items() if key not in _PLACES}
+        """The settings that change what comes out, as plain JSON; none of where it runs and what is kept of it.
+
+        Without ``prompts``, too: their words count, and not the name of a file.
+        """
+        return {key: value for key, value in asdict(self).items() if key not in (*_PLACES, "prompts")}
 
     def places(self) -> dict[str, Any]:
         """Where agents run, as plain JSON: what is given of it."""

@@ -307,6 +307,21 @@ def test_shuffled_relays_are_resumed_with_the_same_partners(home, tmp_path, monk
         evaluate(home, relay="shuffled", run_dir=run_dir, limit=2)
 
 
+def test_the_words_of_the_prompts_count_and_not_their_file(home, tmp_path, monkeypatch):
+    run_dir = str(tmp_path / "run")
+    first = texts(evaluate(home, run_dir=run_dir))
+    with monkeypatch.context() as patched:
+        patched.setattr("lm_eval_latentmas.chain.Chain.answer", lambda *_, **__: iter(()))
+        moved = tmp_path / "moved.yaml"
+        moved.write_text(PROMPTS)
+        again = evaluate(home, run_dir=run_dir, prompts=str(moved))
+    assert texts(again) == first
+    assert again["config"]["latentmas"]["prompt_set"]["source"] == str(moved)
+    moved.write_text(PROMPTS.replace("brief", "long"))
+    with pytest.raises(ValueError, match=r"another configuration \(prompts was"):
+        evaluate(home, run_dir=run_dir, prompts=str(moved))
+
+
 def test_settings_without_effect_are_named(home, caplog):
     settings = LatentMASLM(**arguments(home, mode="single", positions="compact")).settings
     assert settings.idle() == ["latent_steps", "positions", "kv_budget"]
