@@ -67,9 +67,12 @@ def run(sizes: Sizes) -> Table:
         "continuous": lambda: continuous(adapter, jobs(), rows),
         "synchronous": lambda: synchronous(adapter, jobs(), rows),
     }
-    if [job.tokens for job in ways["continuous"]()] != [job.tokens for job in ways["synchronous"]()]:
+    decoded_by, slots = {}, {}
+    for way, decode in ways.items():
+        slots[way], done = count(adapter, decode)
+        decoded_by[way] = [job.tokens for job in done]
+    if decoded_by["continuous"] != decoded_by["synchronous"]:
         raise AssertionError("the two ways decode different tokens")
-    slots = {way: count(adapter, decode) for way, decode in ways.items()}
     seconds = interleaved(ways, sizes.rounds)
     decoded = sum(lengths) - answers  # the first token of an answer comes from its prompt's pass
     for way, taken in seconds.items():
@@ -125,12 +128,11 @@ def synchronous(adapter: ModelAdapter, jobs: list[Job], rows: int) -> list[Job]:
     return jobs
 
 
-def count(adapter: ModelAdapter, decode: Callable[[], object]) -> Slots:
-    """The slots that one run of ``decode`` works through."""
+def count(adapter: ModelAdapter, decode: Callable[[], list[Job]]) -> tuple[Slots, list[Job]]:
+    """The slots that one run of ``decode`` works through, and its answers."""
     slots = Slots()
     adapter.forward = slots.counted(type(adapter).forward.__get__(adapter))
     try:
-        decode()
+        return slots, decode()
     finally:
         del adapter.forward
-    return slots
