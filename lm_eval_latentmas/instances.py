@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from lm_eval_latentmas import harness
 from lm_eval_latentmas.conversation import unpack
 from lm_eval_latentmas.planning import Question
 from lm_eval_latentmas.sampling import Generation
@@ -63,9 +64,11 @@ def _counted(requests: Sequence[Any]) -> Iterator[tuple[Any, int]]:
 
 def _question(request: Any, context: str, generation: Generation, **about: Any) -> Question:
     talk = unpack(context)
+    chosen = harness.chosen().get(request.task_name)
+    doc_id = request.doc_id if request.doc_id is not None else 0
     return Question(
         task=request.task_name or "",
-        doc_id=request.doc_id if request.doc_id is not None else 0,
+        doc_id=chosen[doc_id] if chosen else doc_id,
         text=talk.question,
         generation=generation,
         system=talk.system,

@@ -106,8 +106,8 @@ class Journal:
     def _agree(self, name: str, text: str) -> None:
         def compare(db: sqlite3.Connection) -> None:
             row = db.execute("SELECT value FROM run WHERE name = ?", (name,)).fetchone()
-            if row and (differences := _differences(json.loads(row[0]), json.loads(text))):
-                shown = "; ".join(f"{key} was {old!r} and is {new!r}" for key, old, new in differences)
+            if row and (differing := differences(json.loads(row[0]), json.loads(text))):
+                shown = "; ".join(f"{key} was {old!r} and is {new!r}" for key, old, new in differing)
                 raise ValueError(
                     f"run_dir={self.folder}: belongs to a run of another configuration ({shown}); give another folder"
                 )
@@ -160,11 +160,12 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def _differences(held: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:
+def differences(held: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:
+    """What differs between two values of plain JSON: per place its dotted name, what was held, and what is new."""
     if isinstance(held, dict) and isinstance(new, dict):
         return [
             difference
             for key in sorted({*held, *new})
-            for difference in _differences(held.get(key), new.get(key), f"{prefix}{key}.")
+            for difference in differences(held.get(key), new.get(key), f"{prefix}{key}.")
         ]
     return [] if held == new else [(prefix.rstrip("."), held, new)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
+import sys
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import transformers
@@ -26,10 +27,13 @@ from lm_eval_latentmas.diagnostics import HopDiagnostics
 from lm_eval_latentmas.embedded import embedded_model
 from lm_eval_latentmas.gguf_tokenizer import mend
 from lm_eval_latentmas.journal import Journal, key_of
-from lm_eval_latentmas.launch import Launch
+from lm_eval_latentmas.launch import Launch, processes
 from lm_eval_latentmas.likelihood import score
 from lm_eval_latentmas.machine import check_machine
 from lm_eval_latentmas.model_adapters import ModelAdapter, adapter_class, verify
+from lm_eval_latentmas.pipeline.chain import PipelineChain
+from lm_eval_latentmas.pipeline.ring import Ring
+from lm_eval_latentmas.pipeline.shares import called, shared_out
 from lm_eval_latentmas.planning import Plan, Question
 from lm_eval_latentmas.progress import Progress
 from lm_eval_latentmas.provenance import fingerprint, versions
@@ -64,12 +68,26 @@ class LatentMASLM(HFLM):
         self._attention = _attention_name(loading)
         self._loading = {"pretrained": _named(pretrained), **loading}
         self._configure(settings)
-        check_alone(settings.agent_devices, loading, _processes())
+        check_alone(settings.agent_devices, loading, processes())
+        self.shares = shared_out(settings.pipeline, self.prompts, pretrained, loading)
+        self._ring: Ring | None = None
         _check_request()
         # Opened once before the weights, so that a wrong folder costs seconds and not a model load.
         if self.settings.run_dir is not None:
             Journal(self.settings.run_dir, self.claims).close()
         attention.register()
+        try:
+            self._load(pretrained, loading)
+        except BaseException as error:
+            if self._ring is not None:
+                self._ring.watch.fail(error)
+            raise
+        if self._ring is not None and self._ring.rank != 0:
+            self._serve()
+        self._open()
+
+    def _load(self, pretrained: str | transformers.PreTrainedModel, loading: dict[str, Any]) -> None:
+        """Load the model and prove it; in a pipeline, see that all processes have the same one."""
         super().__init__(pretrained=pretrained, **loading)
         self._take_ranks()
         if not isinstance(pretrained, str):
@@ -78,7 +96,13 @@ class LatentMASLM(HFLM):
         self._copies: dict[torch.device, ModelAdapter] = {}
         verify(self.adapter)
         self.fingerprint = fingerprint(self.model, self.tokenizer)
-        self._open()
+        if self._ring is not None:
+            self._ring.agree({**self.claims, "fingerprint": self.fingerprint, "max_length": self.max_length})
+
+    def _serve(self) -> NoReturn:
+        """Run this process's agents of a pipeline until process 0 has its results; lm-eval goes no further here."""
+        self._chain(None).serve()
+        sys.exit(0)
 
     def _adapting(self) -> dict[str, Any]:
         """What adapters are made with, beside model and tokenizer."""
@@ -87,6 +111,8 @@ class LatentMASLM(HFLM):
     def with_settings(self, **arguments: Any) -> LatentMASLM:
         """A model of other settings over the same weights; takes the package's own arguments alone."""
         settings, loading = split_arguments(arguments, HFLM)
+        if self._ring is not None or settings.pipeline:
+            raise ValueError("pipeline: its processes are made with their settings; make a new model for others")
         if loading:
             raise ValueError(f"{', '.join(loading)}: changes how weights load; make a new model for that")
         other = copy.copy(self)
@@ -117,7 +143,15 @@ class LatentMASLM(HFLM):
         keep_samples_in(self.settings.run_dir)
         self.journal.claim("model", {"fingerprint": self.fingerprint, "max_length": self.max_length})
         self.without_agents: dict[str, str] = {}
-        self.chain = (TextChain if self.settings.mode == "text" else Chain)(
+        self.chain = self._chain(self._diagnostics())
+        if self._ring is not None:
+            weakref.finalize(self, self._ring.end)
+
+    def _chain(self, diagnostics: HopDiagnostics | None) -> Chain:
+        kind: Callable[..., Chain] = TextChain if self.settings.mode == "text" else Chain
+        if self._ring is not None:
+            kind = partial(PipelineChain, ring=self._ring, shares=self.shares)
+        return kind(
             self.adapter,
             self.compressor,
             self.prompts,
@@ -126,7 +160,7 @@ class LatentMASLM(HFLM):
             seed=self.seed,
             fingerprint=self.fingerprint,
             think_end_token=self.think_end_token,
-            diagnostics=self._diagnostics(),
+            diagnostics=diagnostics,
             elsewhere=placed(self.adapter, self._devices, self._copies, **self._adapting()),
         )
 
@@ -136,6 +170,12 @@ class LatentMASLM(HFLM):
         return HopDiagnostics(self.journal.folder, self.compressor, lambda token: self.tokenizer.decode([token]))
 
     # -- loading ------------------------------------------------------------------------------------
+
+    def _get_config(self, *args: Any, **kwargs: Any) -> None:
+        """Let the processes of a pipeline join, once HFLM has made them known to each other, before anything loads."""
+        if self.shares is not None:
+            self._ring = Ring(called(self.shares, self.prompts), self.settings.pipeline_timeout)
+        super()._get_config(*args, **kwargs)
 
     def _get_backend(self, config: Any, backend: str = "default", trust_remote_code: bool | None = False) -> None:
         """Refuse, before weights load, what cannot run the chain."""
@@ -169,6 +209,9 @@ class LatentMASLM(HFLM):
 
     def _take_ranks(self) -> None:
         """Global rank and world size from Accelerate; HFLM sets them only with several GPUs, then the local rank."""
+        if self._ring is not None:
+            self._rank, self._world_size = 0, 1  # lm-eval sees one process, with all documents
+            return
         accelerator = getattr(self, "accelerator", None)
         if accelerator is not None and accelerator.num_processes > 1:
             self._rank, self._world_size = accelerator.process_index, accelerator.num_processes
@@ -196,6 +239,8 @@ class LatentMASLM(HFLM):
         """Answer requests through the chain; finished samples of the run directory are not computed again."""
         questions = instances.written(requests, self.max_gen_toks)
         records = self._records(questions, self.chain.answer, quiet=disable_tqdm)
+        # a sample kept by an earlier run may have had another place in the data set then
+        records = [replace(record, doc_id=one.doc_id) for record, one in zip(records, questions, strict=True)]
         return [self._response(record, request) for record, request in zip(records, requests, strict=True)]
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
@@ -242,7 +287,7 @@ class LatentMASLM(HFLM):
         plans = [self.chain.plan(question, key, thinking_about=other) for key, (question, other) in todo.items()]
         plans.sort(key=lambda plan: -(plan.thinker_tokens + plan.generation.max_gen_toks))
         _warn_clamped(plans)
-        with Progress(len(plans), done=len(known), quiet=quiet or self.rank != 0) as progress:
+        with self.chain.working(), Progress(len(plans), done=len(known), quiet=quiet or self.rank != 0) as progress:
             for plan, record in run(plans, self._rows(plans) if plans else 1, progress=progress.phase):
                 self.journal.put(plan.key, record)
                 known[plan.key] = record
@@ -264,8 +309,6 @@ class LatentMASLM(HFLM):
         return rows
 
     def _response(self, record: Record, request: Instance) -> Response:
-        # A sample kept by an earlier run may have had another place in the data set then.
-        record = replace(record, doc_id=request.doc_id if request.doc_id is not None else 0)
         response = Response(record.text, record)
         self.cache_hook.add_partial("generate_until", request.args, response)
         return response
@@ -292,13 +335,21 @@ class LatentMASLM(HFLM):
                 "data": provenance(tasks, asked.data_dir if asked else None),
                 "model": {"fingerprint": self.fingerprint, "max_length": self.max_length, "device": str(self.device)},
                 "prompt_set": self.prompts.as_dict(),
-                "processes": self.world_size,
-                "places": self.settings.places(),
+                "processes": self.world_size if self._ring is None else self._ring.processes,
+                "places": self._places(),
                 "without_agents": self.without_agents,
                 "summary": summarise(records),
                 "samples": columns(records),
             }
         }
+
+    def _places(self) -> dict[str, Any]:
+        """Where agents ran, as plain JSON: what is given of it, and per process of a pipeline its agents."""
+        told = self.settings.places()
+        if self.shares is not None:
+            agents = [agent.name for agent in self.prompts.agents]
+            told["pipeline"] = [[agents[place] for place in share] for share in self.shares]
+        return told
 
 
 #: Loading arguments that change speed or place, never the text.
@@ -343,11 +394,6 @@ def _check_request() -> None:
         Generation.of(asked.generation)
         check_consent(asked.tasks, asked.confirmed)
         check_access(asked.tasks, asked.data_dir)
-
-
-def _processes() -> int:
-    """Processes of the launch, known before they meet."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _named(pretrained: Any) -> str:

@@ -62,7 +62,7 @@ def arguments(home, **changes):
     return {**values, "kv_budget": 8, "device": "cpu", "batch_size": 2, **changes}
 
 
-def evaluate(home, task="greedy", *, use_cache=None, limit=None, gen_kwargs=None, **changes):
+def evaluate(home, task="greedy", *, use_cache=None, limit=None, samples=None, gen_kwargs=None, **changes):
     given = arguments(home, **changes)
     extra = {name: given.pop(name) for name in ("device", "batch_size")}
     return lm_eval.simple_evaluate(
@@ -73,6 +73,7 @@ def evaluate(home, task="greedy", *, use_cache=None, limit=None, gen_kwargs=None
         bootstrap_iters=0,
         use_cache=use_cache,
         limit=limit,
+        samples=samples,
         gen_kwargs=gen_kwargs,
         **extra,
     )
@@ -305,6 +306,21 @@ def test_shuffled_relays_are_resumed_with_the_same_partners(home, tmp_path, monk
     assert texts(evaluate(home, relay="shuffled", run_dir=run_dir)) == first
     with pytest.raises(KeyError):  # other documents, other partners: the finished samples do not fit
         evaluate(home, relay="shuffled", run_dir=run_dir, limit=2)
+
+
+def test_statistics_of_chosen_samples_join_the_logged_ones(home):
+    chosen = evaluate(home, "sampled", samples={"sampled": [1, 3, 4]})
+    logged = [sample["doc_id"] for sample in chosen["samples"]["sampled"]]
+    assert logged == [1, 3, 4]
+    columns = chosen["config"]["latentmas"]["samples"]["sampled"]
+    assert columns["doc_id"] == [1, 1, 3, 3, 4, 4]
+    # the same documents say the same, and cost as many tokens, as in a run over all
+    everything = evaluate(home, "sampled")
+    whole = everything["config"]["latentmas"]["samples"]["sampled"]
+    assert texts(chosen, "sampled") == {n: t for n, t in texts(everything, "sampled").items() if n in logged}
+    held = [n in logged for n in whole["doc_id"]]
+    assert columns["prompt_tokens"] == [n for n, kept in zip(whole["prompt_tokens"], held, strict=True) if kept]
+    assert columns["prompt_tokens"] != whole["prompt_tokens"][:6]
 
 
 def test_the_words_of_the_prompts_count_and_not_their_file(home, tmp_path, monkeypatch):
