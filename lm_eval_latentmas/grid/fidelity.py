@@ -51,10 +51,10 @@ def measure_fidelity(grid: Grid, say: Callable[[str], None]) -> list[Path]:
         run_grid(replace(grid, arms=(FULL,), seeds=(seed,)), say, weights)
         answered = read_answered(grid.folder(Cell(FULL, seed)))
         by_task: dict[str, list[DocumentFidelity]] = {}
-        for arm in grid.arms:
-            say(f"fidelity of {Cell(arm, seed).arm}, seed {seed}, on {len(answered)} documents")
-            for document in compare_with_full(weights, Cell(arm, seed), answered):
-                by_task.setdefault(document.task, []).append(document)
+        cells = [Cell(arm, seed) for arm in grid.arms]
+        say(f"fidelity of {', '.join(cell.arm for cell in cells)}, seed {seed}, on {len(answered)} documents")
+        for document in compare_with_full(weights, cells, answered):
+            by_task.setdefault(document.task, []).append(document)
         for task, documents in by_task.items():
             paths.append(grid.results / f"fidelity_{task}_seed{seed}.jsonl")
             write_fidelity(paths[-1], documents)
@@ -75,22 +75,33 @@ def read_answered(folder: Path) -> list[Answered]:
     return list(found.values())
 
 
-def compare_with_full(weights: Weights, cell: Cell, answered: Sequence[Answered]) -> Iterator[DocumentFidelity]:
-    """One record per document: the cell's arm against the full relay along the full relay's answer.
+def compare_with_full(
+    weights: Weights, cells: Sequence[Cell], answered: Sequence[Answered]
+) -> Iterator[DocumentFidelity]:
+    """One record per document and cell: the cell's arm against the full relay along the full relay's answer.
 
     Raises:
         ValueError: an arm that loads other weights than the full relay.
     """
-    if loading := split(cell.arguments)[1]:
-        raise ValueError(f"{cell.arm}: fidelity compares arms of one loaded model; {', '.join(loading)} loads another")
-    full, other = weights.under(Cell(FULL, cell.seed)), weights.under(cell)
-    for batch in _batches(answered, weights.grid.batch_size):
-        handed = [_handed(lm, [one.question for one in batch]) for lm in (full, other)]
-        for one, ours, theirs in zip(batch, *handed, strict=True):
-            targets = full.tokenizer(one.answer, add_special_tokens=False)["input_ids"]
-            states = [read_answer(lm, left, targets) for lm, left in ((full, ours), (other, theirs))]
-            sums = _sums(full, *states, np.array(targets))
-            yield DocumentFidelity(one.question.task, one.question.doc_id, cell.arm, **sums)
+    for cell in cells:
+        if loading := split(cell.arguments)[1]:
+            raise ValueError(
+                f"{cell.arm}: fidelity compares arms of one loaded model; {', '.join(loading)} loads another"
+            )
+    full = weights.under(Cell(FULL, cells[0].seed))
+    questions = [one.question for one in answered]
+    arms = [(cell, lm, lm.chain.thought_about(questions)) for cell in cells for lm in [weights.under(cell)]]
+    for places in _batches(len(answered), weights.grid.batch_size):
+        batch = [answered[place] for place in places]
+        targets = [full.tokenizer(one.answer, add_special_tokens=False)["input_ids"] for one in batch]
+        handed = _handed(full, [one.question for one in batch], [one.question for one in batch])
+        # one read of the full relay serves all arms
+        exact = [read_answer(full, left, answer) for left, answer in zip(handed, targets, strict=True)]
+        for cell, lm, partners in arms:
+            handed = _handed(lm, [one.question for one in batch], [partners[place] for place in places])
+            for one, left, states, answer in zip(batch, handed, exact, targets, strict=True):
+                sums = _sums(full, states, read_answer(lm, left, answer), np.array(answer))
+                yield DocumentFidelity(one.question.task, one.question.doc_id, cell.arm, **sums)
 
 
 @torch.inference_mode()
@@ -109,8 +120,8 @@ def read_answer(lm: LatentMASLM, left: Handed, answer: Sequence[int]) -> Tensor:
     return hidden[0, len(prompt) - 1 : -1]
 
 
-def _handed(lm: LatentMASLM, questions: list[Question]) -> list[Handed]:
-    partners = lm.chain.thought_about(questions)
+def _handed(lm: LatentMASLM, questions: Sequence[Question], partners: Sequence[Question]) -> list[Handed]:
+    """What the thinking agents leave for each question; partners: what they are shown in its place."""
     plans = [lm.chain.plan(q, thinking_about=other) for q, other in zip(questions, partners, strict=True)]
     return lm.chain.think(plans)
 
@@ -132,7 +143,7 @@ def _question(task: str, row: dict[str, Any]) -> Question:
     return Question(task, row["doc_id"], 0, talk.question, Generation(), talk.system, talk.prefix)
 
 
-def _batches(answered: Sequence[Answered], batch_size: int | str) -> Iterator[Sequence[Answered]]:
+def _batches(count: int, batch_size: int | str) -> Iterator[range]:
     size = batch_size if isinstance(batch_size, int) else 1
-    for start in range(0, len(answered), size):
-        yield answered[start : start + size]
+    for start in range(0, count, size):
+        yield range(start, min(start + size, count))

@@ -49,7 +49,7 @@ def test_states_are_those_of_decoding(home: Path, tmp_path: Path) -> None:
     plan = grid(home, tmp_path, [{"compressor": "headwise", "kv_budget": 4}])
     lm = Weights(plan).under(plan.cells[0])
     question = fidelity.Question("sums", 0, 0, "What is 3 + 3?", fidelity.Generation(max_gen_toks=8))
-    handed = fidelity._handed(lm, [question])[0]
+    handed = fidelity._handed(lm, [question], [question])[0]
     decoder = Decoder(lm.adapter, rows=1)
     done = decoder.admit([lm.chain._job(handed)])
     while not done:
@@ -63,18 +63,20 @@ def test_states_are_those_of_decoding(home: Path, tmp_path: Path) -> None:
 def test_an_arm_of_other_weights_is_refused(home: Path, tmp_path: Path) -> None:
     plan = grid(home, tmp_path, [{"compressor": "gen", "dtype": "bfloat16"}])
     with pytest.raises(ValueError, match="dtype loads another"):
-        list(fidelity.compare_with_full(Weights(plan), plan.cells[0], []))
+        list(fidelity.compare_with_full(Weights(plan), plan.cells, []))
 
 
 def test_batches_do_not_matter(home: Path, tmp_path: Path) -> None:
-    plan = grid(home, tmp_path, [{"compressor": "gen"}])
+    plan = grid(home, tmp_path, [{"compressor": ["gen", "full"]}, {"compressor": "full", "relay": "shuffled"}])
     fidelity.measure_fidelity(plan, say=lambda line: None)
     answered = fidelity.read_answered(plan.folder(Cell(fidelity.FULL, 1)))
     one, all_four = (
-        list(fidelity.compare_with_full(Weights(replace(plan, batch_size=size)), plan.cells[0], answered))
+        list(fidelity.compare_with_full(Weights(replace(plan, batch_size=size)), plan.cells, answered))
         for size in (1, 4)
     )
-    assert [d.kl for d in one] == pytest.approx([d.kl for d in all_four], rel=1e-3)
+    by_arm = [{(d.arm, d.doc_id): d.kl for d in found} for found in (one, all_four)]
+    assert len(by_arm[0]) == 3 * len(answered)
+    assert by_arm[0] == pytest.approx(by_arm[1], rel=1e-3, abs=1e-9)
 
 
 def test_the_command_shows_the_table(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
