@@ -135,6 +135,8 @@ class LatentMASLM(HFLM):
             logger.warning("mode=%s: %s set, without effect", settings.mode, ", ".join(idle))
         elif settings.latent_steps == 0 and settings.mode == "latent":
             logger.warning("latent_steps=0: agents relay their prompts and think no latent step")
+        if settings.mode == "latent" and (unread := self.compressor.unread):
+            logger.warning("compressor=%s: %s set, without effect", settings.compressor, ", ".join(unread))
 
     def _open(self) -> None:
         """Open the journal and make the chain, once the model is there."""

@@ -345,6 +345,14 @@ def test_settings_without_effect_are_named(home, caplog):
     assert LatentMASLM(**arguments(home)).settings.idle() == []
 
 
+def test_settings_that_the_compressor_does_not_follow_are_named(home, caplog):
+    lm = LatentMASLM(**arguments(home, compressor="full", pca_rank=3))
+    assert "compressor=full: kv_budget, pca_rank set, without effect" in caplog.messages
+    caplog.clear()
+    lm.with_settings(compressor="h-obf", pca_rank=3, prompts=str(home / "prompts.yaml"))
+    assert not [message for message in caplog.messages if "without effect" in message]
+
+
 @pytest.mark.parametrize("changes", [{"mode": "single"}, {"text_tokens": 7}])
 def test_the_mode_belongs_to_the_configuration_of_a_run_directory(home, tmp_path, changes):
     run_dir = str(tmp_path / "run")

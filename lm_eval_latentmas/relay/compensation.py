@@ -13,7 +13,7 @@ from torch import Tensor
 from lm_eval_latentmas.cache import on_device
 from lm_eval_latentmas.relay.lowrank import gram_outside, leading, outside, row_space, wide
 from lm_eval_latentmas.relay.selectors import Block, Selection
-from lm_eval_latentmas.relay.settings import REFERENCE_BUDGET
+from lm_eval_latentmas.relay.settings import REFERENCE_BUDGET, RelaySettings
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,10 @@ class Compensation(Protocol):
 
     def __call__(self, block: Block, selection: Selection) -> Tensor:
         """The kept values, (layers, rows, kv_heads, slots, head_dim), in the block's dtype or a wider one."""
+        ...
+
+    def reads(self, settings: RelaySettings) -> set[str]:
+        """The names of the settings that it follows; an option of the composition goes before its setting."""
         ...
 
 
@@ -117,6 +121,12 @@ class Backfill:
         options += [f"tau={self.tau}", f"cap={self.cap}"] if self.rank == "evr" else []
         return ":".join(["obf", *options])
 
+    def reads(self, settings: RelaySettings) -> set[str]:
+        """See `Compensation`."""
+        followed = {"pca_rank": self.rank, "svd": self.svd}
+        followed |= {"evr_tau": self.tau, "evr_cap": self.cap} if self.rank == "evr" else {}
+        return {name for name, value in followed.items() if value == getattr(settings, name)}
+
     def __call__(self, block: Block, selection: Selection) -> Tensor:
         if not selection.index.shape[-1]:
             return selection.gather(block.values)
@@ -188,6 +198,10 @@ class Merge:
     """Cache merging: every dropped value joins the kept one of the most similar key, averaged by attention mass."""
 
     name: str = "merge"
+
+    def reads(self, settings: RelaySettings) -> set[str]:
+        """See `Compensation`."""
+        return set()
 
     def __call__(self, block: Block, selection: Selection) -> Tensor:
         if not selection.index.shape[-1]:

@@ -64,7 +64,10 @@ def _made(
     for key in options:
         if key not in known[name].options:
             raise ValueError(f"compressor={spec}: unknown option of {name}: {nearest(key, known[name].options)}")
-    return known[name].make(options, selector, settings)
+    try:
+        return known[name].make(options, selector, settings)
+    except ValueError as error:
+        raise ValueError(f"compressor={spec}: {error}") from None
 
 
 def _option(spec: str, name: str, pair: str) -> tuple[str, Any]:
@@ -95,8 +98,7 @@ def _selector(row: Selector) -> Stage:
 def _backfill(options: Options, selector: Selector | None, settings: RelaySettings) -> Backfill:
     base = HEADWISE_RANK if selector.per_head else LAYERWISE_RANK
     rank = options.get("rank", settings.pca_rank)
-    if rank not in ("all", "evr"):
-        check.rank("rank", rank)
+    check.rank("rank", rank, ("auto", "all", "evr"))
     for name in ("projection", "scale"):
         check.choice(name, options.get(name, True), (True, False))
     check.choice("inject", options.get("inject", INJECTIONS[0]), INJECTIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Literal
 
 import torch
@@ -16,6 +16,9 @@ from lm_eval_latentmas.relay.compensation import Compensation
 from lm_eval_latentmas.relay.layout import Region, chunks, lengths, plan, sinks
 from lm_eval_latentmas.relay.selectors import Block, Selection, Selector
 from lm_eval_latentmas.relay.settings import RelaySettings
+
+#: Settings that only some selectors and compensations follow.
+_OF_PARTS = {"kv_budget", "pca_rank", "svd", "evr_tau", "evr_cap"}
 
 Probe = Callable[[str, Block, Selection, Tensor], None]
 
@@ -47,6 +50,15 @@ class Compressor:
         if self.compensation and self.selector.mass == "none" and self.selector.fixed is None:
             return "latent"
         return self.selector.mass
+
+    @property
+    def unread(self) -> list[str]:
+        """Settings that differ from their defaults and change no relay of this compressor."""
+        read = {f.name for f in fields(RelaySettings)} - _OF_PARTS
+        if self.selector.fixed is None:
+            read |= {"kv_budget"} | (self.compensation.reads(self.settings) if self.compensation else set())
+        changed = asdict(self.settings).items() - asdict(RelaySettings()).items()
+        return [name for name in asdict(self.settings) if name in dict(changed).keys() - read]
 
     def __call__(self, segment: Segment, probe: Probe | None = None) -> Relay:
         pieces, regions = plan(segment, self.selector, self.settings)

@@ -66,6 +66,7 @@ class Custom:
     name: str
     compress: Callable[[Segment], Relay]
     mass: Literal["none", "latent", "next"]
+    unread = ()  # which settings it follows is its own affair
 
     @classmethod
     def load(cls, spec: str, settings: RelaySettings) -> Custom:

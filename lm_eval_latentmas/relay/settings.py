@@ -92,8 +92,9 @@ def budget(name: str, value: Any, hint: str) -> None:
         raise ValueError(f"{name}={value}: a budget is 0 or more, or a share between 0 and 1; {hint}")
 
 
-def rank(name: str, value: Any) -> None:
-    """Refuses anything but None, ``auto``, a count of 0 or more or a share of the kept budget (0 < x < 1)."""
+def rank(name: str, value: Any, named: tuple[str, ...] = ("auto",)) -> None:
+    """Refuses anything but None, a count of 0 or more, a share of the kept budget (0 < x < 1), or one of ``named``."""
     counted = type(value) is int and value >= 0
-    if value not in (None, "auto") and not counted and not (isinstance(value, float) and 0 < value < 1):
-        raise ValueError(f"{name}={value}: a rank is 0 or more, a share between 0 and 1 of the kept budget, or auto")
+    if value not in (None, *named) and not counted and not (isinstance(value, float) and 0 < value < 1):
+        words = named[0] if len(named) == 1 else f"one of {', '.join(named)}"
+        raise ValueError(f"{name}={value}: a rank is 0 or more, a share between 0 and 1 of the kept budget, or {words}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from lm_eval.utils import simple_parse_args_string
@@ -67,6 +69,43 @@ def test_a_wrong_composition_is_refused_in_one_line(spec: str, message: str) -> 
     with pytest.raises(ValueError, match=message) as refusal:
         compressor(spec, RelaySettings())
     assert "\n" not in str(refusal.value)
+
+
+WRONG_VALUES = {
+    "l-obf:rank=foo": "rank=foo: a rank is 0 or more, a share between 0 and 1 of the kept budget, or one of auto, all",
+    "l-obf:rank=-1": "rank=-1: a rank",
+    "l-obf:projection=maybe": "projection=maybe: allowed are true, false",
+    "h-obf:inject=x+int8": "inject=x: allowed are uniform, attention, per-token",
+    "headwise+obf:tau=7": "evr_tau=7: a share",
+    "headwise:per_head=3": "per_head=3: allowed",
+}
+
+
+@pytest.mark.parametrize(("spec", "message"), WRONG_VALUES.items())
+def test_a_wrong_value_is_refused_together_with_the_composition_that_holds_it(spec: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"compressor={spec}: {message}")):
+        compressor(spec, RelaySettings())
+
+
+CHANGED = {"kv_budget": 8, "sink_size": 2, "pca_rank": 3, "svd": "exact", "evr_tau": 0.5, "evr_cap": 9}
+
+
+@pytest.mark.parametrize(
+    ("spec", "unread"),
+    [
+        ("full", ["kv_budget", "pca_rank", "svd", "evr_tau", "evr_cap"]),
+        ("gen+int8", ["kv_budget", "pca_rank", "svd", "evr_tau", "evr_cap"]),
+        ("headwise", ["pca_rank", "svd", "evr_tau", "evr_cap"]),
+        ("merge", ["pca_rank", "svd", "evr_tau", "evr_cap"]),
+        ("h-obf", ["evr_tau", "evr_cap"]),
+        ("h-obf:rank=5", ["pca_rank", "evr_tau", "evr_cap"]),
+        ("l-obf-evr", ["pca_rank"]),
+        ("l-obf-evr:tau=0.9:svd=fast", ["pca_rank", "svd", "evr_tau"]),
+    ],
+)
+def test_settings_that_a_compressor_does_not_follow_are_known(spec: str, unread: list[str]) -> None:
+    assert compressor(spec, RelaySettings(**CHANGED)).unread == unread
+    assert compressor(spec, RelaySettings()).unread == []
 
 
 @pytest.mark.parametrize(
