@@ -38,7 +38,7 @@ def _task(arms: Sequence[Arm], task: str) -> dict[str, Any]:
     return {
         "name": task,
         "documents": [_document(sample) for sample in samples.values()],
-        "agents": _agents(runs, task),
+        "prompts": _prompts(runs, task),
         "answers": [_answers(arm, run, place) for arm, run in runs],
     }
 
@@ -97,11 +97,24 @@ def _by_document(run: Run) -> dict[int, tuple[int, bool]]:
     return {doc_id: (tokens, truncated) for doc_id, tokens, truncated in zip(*columns, strict=False)}
 
 
-def _agents(runs: Sequence[tuple[int, Run]], task: str) -> list[dict[str, str]] | None:
-    """The agents' messages with the field ``{question}`` left open, from the first run that tells them."""
-    told = next((run.prompt_set for _, run in runs if run.prompt_set), None)
-    if told is None:
-        return None
+def _prompts(runs: Sequence[tuple[int, Run]], task: str) -> list[dict[str, Any]]:
+    """What agents were shown, fields ``{question}`` and ``{messages}`` left open: once for all ``arms`` alike."""
+    found: list[dict[str, Any]] = []
+    for arm, run in runs:
+        if run.prompt_set is None:
+            continue
+        agents = _agents(run, task)
+        alike = next((prompts for prompts in found if prompts["agents"] == agents), None)
+        if alike is None:
+            found.append({"arms": [arm], "agents": agents})
+        elif arm not in alike["arms"]:
+            alike["arms"].append(arm)
+    return found
+
+
+def _agents(run: Run, task: str) -> list[dict[str, str]]:
+    """The agents that ran, each with its message."""
+    told = run.prompt_set
     prompts = PromptSet(
         system=told["system"],
         agents=tuple(Agent(**agent) for agent in told["agents"]),
@@ -109,10 +122,14 @@ def _agents(runs: Sequence[tuple[int, Run]], task: str) -> list[dict[str, str]] 
         tasks=tuple(told["tasks"].items()),
         source=told["source"],
     )
+    mode = run.arguments.get("mode")
+    alone = mode == "single" or run.arguments.get("relay") == "none"
+    messages = "{messages}" if mode == "text" else None
+    scored = "scored" in (run.relay.get("stop") or ())
     return [
         {"name": agent.name, "prompt": "\n\n".join(turn["content"] for turn in turns)}
-        for agent in prompts.agents
-        for turns in [prompts.turns(agent, "{question}", task=task)]
+        for agent in ([prompts.judger] if alone else prompts.agents)
+        for turns in [prompts.turns(agent, "{question}", task=task, scored=scored, messages=messages)]
     ]
 
 

@@ -169,25 +169,44 @@ def test_samples_carry_what_the_browser_shows(findings: Findings) -> None:
     assert task["answers"][0]["tokens"][:2] == [40, 41]
 
 
+PROMPT_SET = {
+    "source": "default",
+    "system": "Be brief.",
+    "agents": [
+        {"name": "planner", "prompt": "Plan: {question}"},
+        {"name": "judger", "prompt": "You hold a plan. {question} {answer_form}", "text": "{messages} {question}"},
+    ],
+    "answer_styles": {"free": "In your own words.", "number": "As a number."},
+    "tasks": {"*sums*": "number", "*": "free"},
+}
+PLANNER = {"name": "planner", "prompt": "Be brief.\n\nPlan: {question}"}
+JUDGER = {"name": "judger", "prompt": "Be brief.\n\nYou hold a plan. {question} As a number."}
+
+
+def tell_prompts(path: Path) -> None:
+    """Let a results file tell its prompt set."""
+    results = json.loads(path.read_text())
+    results["config"]["latentmas"]["prompt_set"] = PROMPT_SET
+    path.write_text(json.dumps(results))
+
+
 def test_prompts_of_the_agents_are_told_by_the_results(write_run: Callable[..., Path]) -> None:
     path = write_run({"sums": [1]}, compressor="full", relay_bytes=9)
-    results = json.loads(path.read_text())
-    results["config"]["latentmas"]["prompt_set"] = {
-        "source": "default",
-        "system": "Be brief.",
-        "agents": [
-            {"name": "planner", "prompt": "Plan: {question}"},
-            {"name": "judger", "prompt": "{question} {answer_form}"},
-        ],
-        "answer_styles": {"free": "In your own words.", "number": "As a number."},
-        "tasks": {"*sums*": "number", "*": "free"},
-    }
-    path.write_text(json.dumps(results))
-    agents = sample_data(read_findings([path]))["tasks"][0]["agents"]
-    assert agents == [
-        {"name": "planner", "prompt": "Be brief.\n\nPlan: {question}"},
-        {"name": "judger", "prompt": "Be brief.\n\n{question} As a number."},
-    ]
+    tell_prompts(path)
+    prompts = sample_data(read_findings([path]))["tasks"][0]["prompts"]
+    assert prompts == [{"arms": [0], "agents": [PLANNER, JUDGER]}]
+
+
+def test_each_mode_has_the_prompts_that_its_agents_were_shown(write_run: Callable[..., Path]) -> None:
+    modes = [{}, {"mode": "text"}, {"mode": "single"}, {"relay": "none"}, {"positions": "compact"}]
+    for changes in modes:
+        last = write_run({"sums": [1]}, compressor="full", relay_bytes=9, **changes)
+        tell_prompts(last)
+    data = sample_data(read_findings([last.parent]))
+    arms = {json.dumps(prompts["agents"]): prompts["arms"] for prompts in data["tasks"][0]["prompts"]}
+    written = {"name": "judger", "prompt": "Be brief.\n\n{messages} {question}"}
+    assert len(data["arms"]) == len(modes)
+    assert [len(arms[json.dumps(agents)]) for agents in ([PLANNER, JUDGER], [PLANNER, written], [JUDGER])] == [2, 1, 2]
 
 
 def test_a_marked_prompt_is_shown_in_parts(write_run: Callable[..., Path]) -> None:

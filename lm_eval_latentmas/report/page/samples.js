@@ -132,24 +132,31 @@
     }
     return box;
   };
+  // what the agents of the chosen arms were shown, once where both arms were shown the same
   const prompts = (task, document) => {
     const box = element("details");
-    const agents = data.tasks[task].agents;
     const shown = (text) => (text === null ? document.question : text);
-    box.append(element("summary", agents ? `${agents.length} prompts` : "Prompt"));
-    if (!agents) box.append(element("pre", shown(document.prompt)));
-    (agents || []).forEach((agent, place) => {
-      const question = shown(place === agents.length - 1 ? document.asked : document.prompt);
-      box.append(titled(agent.name, "", element("pre", agent.prompt.split("{question}").join(question))));
-      box.append(...keptTokens(task, document, agent.name));
-    });
+    const { first, second } = chosen();
+    const told = data.tasks[task].prompts
+      .map(({ arms, agents }) => ({ arms: arms.filter((arm) => arm === first || arm === second), agents }))
+      .filter(({ arms }) => arms.length);
+    const count = told.reduce((sum, { agents }) => sum + agents.length, 0);
+    box.append(element("summary", count ? `${count} prompt${count > 1 ? "s" : ""}` : "Prompt"));
+    if (!count) box.append(element("pre", shown(document.prompt)));
+    for (const { arms, agents } of told) {
+      const whose = told.length > 1 ? arms.map((arm) => data.arms[arm]).join(", ") : "";
+      agents.forEach((agent, place) => {
+        const question = shown(place === agents.length - 1 ? document.asked : document.prompt);
+        box.append(titled(agent.name, whose, element("pre", agent.prompt.split("{question}").join(question))));
+        box.append(...keptTokens(task, document, agent.name, arms));
+      });
+    }
     return box;
   };
-  // per chosen arm: the agent's prompt, its tokens shaded by the share of layers and heads that kept them
-  const keptTokens = (task, document, agent) => {
-    const { first, second } = chosen();
+  // per arm: the agent's prompt, its tokens shaded by the share of layers and heads that kept them
+  const keptTokens = (task, document, agent, arms) => {
     const told = data.tasks[task].kept.filter((kept) => kept.id === document.id && kept.agent === agent);
-    return told.filter((kept) => kept.arm === first || kept.arm === second).map((kept) => {
+    return told.filter((kept) => arms.includes(kept.arm)).map((kept) => {
       const text = element("pre");
       kept.tokens.forEach((token, place) => {
         const span = element("span", token, "token");
