@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lm_eval_latentmas.scoring.sandbox.inside.values import encode
 from lm_eval_latentmas.scoring.sandbox.limits import Call, Execution, Limits, SandboxError
 from lm_eval_latentmas.scoring.sandbox.reading import read_execution
 from lm_eval_latentmas.scoring.sandbox.surroundings import environment, import_paths, visible_paths
+from lm_eval_latentmas.temporary import TemporaryFolder
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +120,8 @@ def _strongest(candidates: Iterable[str]) -> _Wall:
 
 def _attempt(call: Call, limits: Limits, wall: _Wall) -> tuple[Execution, list[str]]:
     """Run a call behind a wall; also returns the limits that the system does not support."""
-    with tempfile.TemporaryDirectory(prefix="sandbox-", ignore_cleanup_errors=True) as folder:
+    home = _home(os.getpid()).path
+    with tempfile.TemporaryDirectory(prefix="sandbox-", dir=home, ignore_cleanup_errors=True) as folder:
         request = {
             "isolation": wall.isolation,
             "filter": wall.filter,
@@ -140,6 +143,12 @@ def _attempt(call: Call, limits: Limits, wall: _Wall) -> tuple[Execution, list[s
             return Execution("exception", detail="ended the process that supervised it"), []
         raise SandboxError(f"the process that supervised a program ended before it, behind {wall}: {errors}")
     return read_execution(report, written, len(call.inputs), limits), ready["unsupported"]
+
+
+@lru_cache(maxsize=1)
+def _home(process: int) -> TemporaryFolder:
+    """Where this process's programs get their folders."""
+    return TemporaryFolder()
 
 
 def _converse(request: bytes) -> tuple[dict[str, Any], dict[str, Any] | None, bytes, str]:
