@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -84,6 +85,10 @@ class Chain:
         for start in range(0, len(plans), batch_size):
             yield self.think(plans[start : start + batch_size])
 
+    def working(self) -> AbstractContextManager[None]:
+        """To be held around all of an evaluation's `answer` or `thoughts`."""
+        return nullcontext()
+
     @property
     def has_thought(self) -> bool:
         """Whether the next of `thoughts` can be had without waiting for others."""
@@ -139,11 +144,12 @@ class Chain:
     def _seated(self, adapters: Sequence[ModelAdapter]) -> list[Seat]:
         """A seat per agent, the same one for agents of one adapter."""
         realign = self.settings.latent_realign
-        seats = {
-            id(adapter): Seat(compiled(adapter) if self.settings.compile else adapter, realign=realign)
-            for adapter in adapters
-        }
+        seats = {id(adapter): Seat(self._runner(adapter), realign=realign) for adapter in adapters}
         return [seats[id(adapter)] for adapter in adapters]
+
+    def _runner(self, adapter: ModelAdapter) -> ModelAdapter:
+        """The adapter as the agents run it."""
+        return compiled(adapter) if self.settings.compile else adapter
 
     def _link(self, here: Seat, there: Seat) -> Link:
         devices = None if here is there else there.adapter.layer_devices

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import uuid
 from typing import Any
 
 import torch.distributed as dist
+
+
+def processes() -> int:
+    """Processes of the launch, known before they meet."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class Launch:

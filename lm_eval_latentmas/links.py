@@ -14,10 +14,14 @@ from lm_eval_latentmas.relay import wire
 
 @dataclass(frozen=True)
 class Carried:
-    """relay: as the next agent gets it, None where it left the process. sizes: bytes of each row's message."""
+    """relay: as the next agent gets it; None where it leaves the process, as ``messages``.
+
+    sizes: bytes of each row's message.
+    """
 
     relay: Relay | None
     sizes: Sequence[int]
+    messages: Sequence[bytes] = ()
 
 
 class Link(Protocol):

@@ -32,7 +32,8 @@ class Handed:
 class Underway:
     """Questions whose first ``agent`` thinking agents have had their turn.
 
-    relay: what the next agent gets, a row per question (side by side: per agent and question); None before the first.
+    relay: what the next agent gets, a row per question (side by side: per agent and question); None before the first,
+        and where it is written as ``messages`` for another process, one a row.
     bytes, states: per hop and row, of the message and in the relay. hop_seconds: per hop, what its way took.
     seconds: per phase.
     """
@@ -40,6 +41,7 @@ class Underway:
     plans: Sequence[Plan]
     agent: int = 0
     relay: Relay | None = None
+    messages: Sequence[bytes] = ()
     bytes: list[list[int]] = field(default_factory=list)
     states: list[list[float]] = field(default_factory=list)
     hop_seconds: list[float] = field(default_factory=list)
@@ -54,7 +56,7 @@ class Underway:
 
         states: per row, in the relay that was handed on. seconds: that its way took.
         """
-        self.relay = carried.relay
+        self.relay, self.messages = carried.relay, carried.messages
         self.agent += hops
         rows = len(self.plans)
         for start in range(0, hops * rows, rows):

@@ -35,15 +35,15 @@ def make_chain(
     *,
     max_length: int = 4096,
     seed: int = 7,
-    elsewhere: Any = None,
+    kind: type[Chain] | None = None,
     **settings: Any,
 ) -> Chain:
-    """A chain of four latent steps; ``settings`` are those of `ChainSettings` and `RelaySettings`."""
+    """A chain of four latent steps; ``settings`` are those of `ChainSettings`, `RelaySettings` and the chain itself."""
+    own = {name: settings.pop(name) for name in ("elsewhere", "ring", "shares") if name in settings}
     hand_off = {name: settings.pop(name) for name in ("kv_budget", "sink_size") if name in settings}
     made = ChainSettings(compressor=spec, hand_off=RelaySettings(**hand_off), **({"latent_steps": 4} | settings))
-    kind = TextChain if made.mode == "text" else Chain
-    made_of = {"max_length": max_length, "seed": seed, "elsewhere": elsewhere}
-    return kind(adapter, compressor(spec, made.hand_off), prompts, made, **made_of)
+    kind = kind or (TextChain if made.mode == "text" else Chain)
+    return kind(adapter, compressor(spec, made.hand_off), prompts, made, max_length=max_length, seed=seed, **own)
 
 
 def asked(**generation: Any) -> list[Question]:

@@ -94,6 +94,30 @@ def test_two_processes_share_the_documents_and_give_the_same_texts(home, tmp_pat
         assert db.execute("SELECT count(*) FROM records").fetchone() == (5,)
 
 
+def test_a_pipeline_of_two_processes_gives_the_same_texts_and_resumes(home, tmp_path, expected):
+    run_dir = tmp_path / "run"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+
+    def run(out, **changes):
+        arguments = command(home, out, run_dir=str(run_dir), pipeline=True, pipeline_timeout=60, **changes)
+        subprocess.run([*launcher, *arguments], check=True, env=environment(ACCELERATE_USE_CPU="true"), timeout=300)
+        return json.loads(out.read_text())
+
+    found = run(tmp_path / "first.json")
+    assert found["texts"] == expected["texts"]
+    told, summary = found["latentmas"], found["latentmas"]["summary"]["sampled"]
+    assert told["processes"] == 2
+    assert told["places"] == {"pipeline": [["refiner", "judger"], ["planner", "critic"]]}
+    assert summary["relay_bytes_per_hop"] == expected["latentmas"]["summary"]["sampled"]["relay_bytes_per_hop"]
+    assert summary["relay_seconds_per_hop"][1] > 0
+    assert summary["seconds"]["transport"] > 0
+    assert summary["seconds"]["compression"] > 0
+    records = finished(run_dir)
+    assert len(records) == 5
+    assert run(tmp_path / "second.json")["texts"] == expected["texts"]
+    assert finished(run_dir) == records
+
+
 def finished(run_dir):
     paths = list(Path(run_dir).glob("journal*.sqlite"))
     if not paths:
