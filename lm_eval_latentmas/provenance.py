@@ -23,9 +23,25 @@ def fingerprint(model: Any, tokenizer: Any) -> str:
     """SHA-256 over the config, a sample of every parameter, and the tokenizer's template and size."""
     digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())
     for name, parameter in model.named_parameters():
-        flat = parameter.detach().reshape(-1)
-        picked = flat[:: max(1, flat.numel() // _SAMPLES)].float().cpu()
+        picked = _sample(model, name) if parameter.is_meta else _picked(parameter)
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
         digest.update(picked.numpy().tobytes())
     digest.update(f"{len(tokenizer)} {getattr(tokenizer, 'chat_template', None)}".encode())
     return digest.hexdigest()
+
+
+def _picked(parameter: torch.Tensor) -> torch.Tensor:
+    flat = parameter.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // _SAMPLES)].float().cpu()
+
+
+def _sample(model: Any, name: str) -> torch.Tensor:
+    """The same of a parameter that Accelerate keeps off the device; raises ValueError where nothing holds it."""
+    from accelerate.utils import align_module_device, has_offloaded_params
+
+    owner, _, own = name.rpartition(".")
+    module = model.get_submodule(owner)
+    if not has_offloaded_params(module):
+        raise ValueError(f"weights: {name} was never loaded, so that this model cannot run; load it whole")
+    with align_module_device(module, "cpu"):
+        return _picked(getattr(module, own))

@@ -28,6 +28,7 @@ class ModelAdapter:
 
     template_arguments: for the chat template. max_length: positions that a chain may use, by default the model's own;
     rotary frequencies that depend on it are fixed for that length (`rope.pin`).
+    Raises ValueError where embeddings or head are offloaded.
     """
 
     #: What a thought begins and ends with, as decoding shows it: special tokens left out.
@@ -55,6 +56,12 @@ class ModelAdapter:
         # transformers 5 renames the argument; both names are served from this one place.
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
         rope.pin(self.decoder, self.config, max_length)
+        for part, module in (("input embeddings", self.embeddings), ("output head", self.head)):
+            if any(parameter.is_meta for parameter in module.parameters()):
+                raise ValueError(
+                    f"weights: the {part} are not on a device, and the chain needs them at every step; raise the "
+                    "model's memory, or let device_map offload layers alone"
+                )
 
     # -- running ------------------------------------------------------------------------------------
 
