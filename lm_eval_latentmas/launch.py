@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import socket
 import uuid
 from typing import Any
 
 import torch.distributed as dist
+
+from lm_eval_latentmas.temporary import TemporaryFolder
 
 
 def processes() -> int:
@@ -15,31 +17,46 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def check_together(relay: str, count: int) -> None:
+    """Refuse, in several processes that share out the documents, a control that needs all of them."""
+    if relay == "shuffled" and count > 1:
+        raise ValueError(
+            f"relay=shuffled: gives a document another one's relay, and each of {count} processes knows its own "
+            "documents alone; start one process, or share the agents out with pipeline=true"
+        )
+
+
 class Launch:
     """One start of the program, over one or several processes.
 
-    id: the same in all of them, new every time.
+    id: the same in all of them, new every time. machines: by process, the name of the machine that it runs on.
     """
 
     def __init__(self, world_size: int) -> None:
         self._shared = world_size > 1 and dist.is_available() and dist.is_initialized()
-        self.id = self._agreed(uuid.uuid4().hex)
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self.id = self.gathered(uuid.uuid4().hex)[0]
+        self.machines = self.gathered(socket.gethostname())
+        self._temporary: TemporaryFolder | None = None
+
+    @property
+    def spread(self) -> bool:
+        """Whether processes run on several machines, whose folders may be their own."""
+        return len(set(self.machines)) > 1
 
     def folder(self, run_dir: str | None) -> str:
-        """The run directory, or a temporary one that goes when the first process ends."""
+        """The run directory, or a temporary one per machine that goes when the machine's first process ends."""
         if run_dir is not None:
             return run_dir
-        name = None
-        if not self._shared or dist.get_rank() == 0:
-            self._temporary = tempfile.TemporaryDirectory(prefix="lm-eval-latentmas-", ignore_cleanup_errors=True)
-            name = self._temporary.name
-        return self._agreed(name)
+        rank = dist.get_rank() if self._shared else 0
+        first = self.machines.index(self.machines[rank])
+        if rank == first:
+            self._temporary = TemporaryFolder()
+        return self.gathered(str(self._temporary.path) if self._temporary else None)[first]
 
-    def _agreed(self, value: Any) -> Any:
-        """The first process's value, in every process."""
+    def gathered(self, value: Any) -> list[Any]:
+        """The values of all processes, in every process; each of them must call it."""
         if not self._shared:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+            return [value]
+        values = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value)
+        return values

@@ -27,7 +27,7 @@ from lm_eval_latentmas.diagnostics import HopDiagnostics
 from lm_eval_latentmas.embedded import embedded_model
 from lm_eval_latentmas.gguf_tokenizer import mend
 from lm_eval_latentmas.journal import Journal, key_of
-from lm_eval_latentmas.launch import Launch, processes
+from lm_eval_latentmas.launch import Launch, check_together, processes
 from lm_eval_latentmas.likelihood import score
 from lm_eval_latentmas.machine import check_machine
 from lm_eval_latentmas.model_adapters import ModelAdapter, adapter_class, verify
@@ -70,6 +70,8 @@ class LatentMASLM(HFLM):
         self._configure(settings)
         check_alone(settings.agent_devices, loading, processes())
         self.shares = shared_out(settings.pipeline, self.prompts, pretrained, loading)
+        if self.shares is None:
+            check_together(settings.relay, processes())
         self._ring: Ring | None = None
         _check_request()
         # Opened once before the weights, so that a wrong folder costs seconds and not a model load.
@@ -140,6 +142,7 @@ class LatentMASLM(HFLM):
 
     def _open(self) -> None:
         """Open the journal and make the chain, once the model is there."""
+        check_together(self.settings.relay, self.world_size)
         self.launch = Launch(self.world_size)
         self.journal = Journal(self.launch.folder(self.settings.run_dir), self.claims)
         keep_samples_in(self.settings.run_dir)
@@ -217,8 +220,6 @@ class LatentMASLM(HFLM):
         accelerator = getattr(self, "accelerator", None)
         if accelerator is not None and accelerator.num_processes > 1:
             self._rank, self._world_size = accelerator.process_index, accelerator.num_processes
-        if self._world_size > 1 and self.settings.relay == "shuffled":
-            raise ValueError("relay=shuffled: each process knows its own documents alone; run it in one process")
 
     def _claims(self) -> dict[str, Any]:
         """Everything that changes output and is known before weights load."""
@@ -256,7 +257,7 @@ class LatentMASLM(HFLM):
         plain = super().loglikelihood(bare, disable_tqdm) if bare else []
         scores = dict(zip(map(id, bare), plain, strict=True))
         questions = instances.scored(asked)
-        records = self._records(questions, partial(score, self.chain), quiet=disable_tqdm) if asked else []
+        records = self._records(questions, partial(score, self.chain), quiet=disable_tqdm)
         for request, question, record in zip(asked, questions, records, strict=True):
             scores[id(request)] = record.scores[question.continuations.index(request.args[1])]
             self.cache_hook.add_partial("loglikelihood", request.args, scores[id(request)])
@@ -279,6 +280,27 @@ class LatentMASLM(HFLM):
 
     def _records(self, questions: Sequence[Question], run: Callable[..., Any], *, quiet: bool) -> list[Record]:
         """A record per question; ``run`` makes those that the run directory lacks, longest first."""
+        found = self._found(questions, run, quiet=quiet) if questions else []
+        if self.launch.spread:
+            self._collect(
+                [(key, question.doc_id, record) for (key, record), question in zip(found, questions, strict=True)]
+            )
+        return [record for _, record in found]
+
+    def _collect(self, found: list[tuple[str, int, Record]]) -> None:
+        """Let the first process keep what others found: on other machines the folder may be another one."""
+        for samples in self.launch.gathered(found):
+            if self.rank == 0:
+                held = self.journal.get(key for key, _, _ in samples)
+                for key, _, record in samples:
+                    if key not in held:
+                        self.journal.put(key, record)
+                self.journal.ask(self.launch.id, ((key, doc_id) for key, doc_id, _ in samples))
+
+    def _found(
+        self, questions: Sequence[Question], run: Callable[..., Any], *, quiet: bool
+    ) -> list[tuple[str, Record]]:
+        """The key and the record of every question that this process was asked."""
         others = self.chain.thought_about(questions)
         keys = [self._key(question, other) for question, other in zip(questions, others, strict=True)]
         self.journal.ask(
@@ -294,7 +316,7 @@ class LatentMASLM(HFLM):
                 self.journal.put(plan.key, record)
                 known[plan.key] = record
                 progress.step()
-        return [known[key] for key in keys]
+        return [(key, known[key]) for key in keys]
 
     def _key(self, question: Question, thought_about: Question) -> str:
         """What a sample is kept under: everything that changes its text or scores."""

@@ -12,14 +12,18 @@ from pathlib import Path
 import pytest
 from tiny import saved_model
 
+from lm_eval_latentmas.model import LatentMASLM
+
 HERE = Path(__file__).parent
 PROGRAM = """
-import json, sys
+import json, os, socket, sys
 sys.path.insert(0, {here!r})
 import lm_eval, lm_eval.evaluator
 lm_eval.evaluator.add_env_info = lambda results: None
 from lm_eval.tasks import TaskManager
 arguments, task, out = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+if sys.argv[4:] == ["machines"]:
+    socket.gethostname = lambda: "machine" + os.environ["RANK"]
 results = lm_eval.simple_evaluate(
     model="latentmas-obf", model_args=arguments, tasks=[task], device="cpu", batch_size=2, bootstrap_iters=0,
     task_manager=TaskManager(include_path={tasks!r}, include_defaults=False))
@@ -92,6 +96,32 @@ def test_two_processes_share_the_documents_and_give_the_same_texts(home, tmp_pat
     (path,) = run_dir.glob("journal*.sqlite")
     with sqlite3.connect(path) as db:
         assert db.execute("SELECT count(*) FROM records").fetchone() == (5,)
+
+
+def test_the_results_cover_processes_on_other_machines(home, tmp_path, expected):
+    out = tmp_path / "two.json"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    subprocess.run(
+        [*launcher, *command(home, out), "machines"],
+        check=True,
+        env=environment(ACCELERATE_USE_CPU="true", TMPDIR=str(temporary)),
+        timeout=300,
+    )
+    found = json.loads(out.read_text())
+    assert sorted(found["texts"]) == sorted(expected["texts"])
+    mine, theirs = (told["latentmas"]["samples"]["sampled"] for told in (found, expected))
+    for name in ("doc_id", "decoded_tokens", "prompt_tokens", "relay_bytes"):
+        assert mine[name] == theirs[name]
+    assert list(temporary.glob("lm-eval-latentmas-*")) == []
+
+
+def test_shuffled_relays_in_several_processes_are_refused_before_weights_load(home, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(LatentMASLM, "_create_model", lambda *_, **__: pytest.fail("weights were loaded"))
+    with pytest.raises(ValueError, match=r"relay=shuffled: .* each of 2 processes knows its own documents alone"):
+        LatentMASLM(pretrained=str(home / "model"), prompts=str(home / "prompts.yaml"), relay="shuffled", device="cpu")
 
 
 def test_a_pipeline_of_two_processes_gives_the_same_texts_and_resumes(home, tmp_path, expected):

@@ -9,6 +9,7 @@ from lm_eval.models.huggingface import HFLM
 
 from lm_eval_latentmas.config import is_known, own_arguments, split_arguments
 from lm_eval_latentmas.grid.plan import Cell, Grid
+from lm_eval_latentmas.launch import check_together, processes
 from lm_eval_latentmas.model import LatentMASLM
 from lm_eval_latentmas.naming import nearest
 from lm_eval_latentmas.relay.presets import compressor
@@ -54,3 +55,5 @@ def check_arguments(grid: Grid) -> None:
                 raise ValueError(f"{cell.name}: unknown argument {nearest(name, own_arguments())}")
         settings, _ = split_arguments(split(grid.arguments(cell))[0], HFLM)
         compressor(settings.compressor, settings.hand_off)
+        if not settings.pipeline:
+            check_together(settings.relay, processes())

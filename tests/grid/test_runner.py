@@ -12,7 +12,7 @@ import pytest
 from lm_eval_latentmas.autoload import task_folder
 from lm_eval_latentmas.cli import main
 from lm_eval_latentmas.grid import runner
-from lm_eval_latentmas.grid.plan import Grid, expand
+from lm_eval_latentmas.grid.plan import Grid, arms_of, expand
 from lm_eval_latentmas.model import LatentMASLM
 from lm_eval_latentmas.report.contents import pictures_of
 from lm_eval_latentmas.report.diagnostics import kept_share, prompts_with_selection
@@ -119,6 +119,15 @@ def test_samples_that_were_not_written_stop_the_grid(
 def test_a_wrong_argument_stops_before_weights_load(home: Path, tmp_path: Path, counted: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="did you mean 'kv_budget'"):
         runner.run_grid(grid(home, tmp_path, [{"compressor": "gen"}, {"kv_buget": 8}], seeds=(1,)))
+    assert counted["loads"] == 0
+
+
+def test_a_control_that_needs_one_process_is_refused_in_several_before_weights_load(
+    home: Path, tmp_path: Path, counted: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"relay=shuffled: .* each of 2 processes"):
+        runner.run_grid(grid(home, tmp_path, arms_of("gen,shuffled"), seeds=(1,)))
     assert counted["loads"] == 0
 
 
