@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -103,6 +104,26 @@ def test_hostile_text_is_shown_and_not_run(opened: Callable[..., Page], results:
     tab.locator("#list summary").first.click()
     assert HOSTILE in tab.locator("#list pre").first.inner_text()
     assert tab.evaluate("window.broken") is None
+    assert tab.said == []
+
+
+def test_arms_of_two_modes_show_the_prompts_of_both(
+    opened: Callable[..., Page], write_run: Callable[..., Path]
+) -> None:
+    agents = [{"name": "planner", "prompt": "P {question}"}, {"name": "judger", "prompt": "J", "text": "T {messages}"}]
+    told = {"source": "", "system": "", "agents": agents, "answer_styles": {"free": ""}, "tasks": {"*": "free"}}
+    for mode in ("latent", "text"):
+        path = write_run({"sums": [1, 0]}, compressor="full", relay_bytes=9, mode=mode)
+        results = json.loads(path.read_text())
+        results["config"]["latentmas"]["prompt_set"] = told
+        path.write_text(json.dumps(results))
+    tab = opened(path.parent)
+    tab.locator("#list summary").first.click()
+    tab.locator("#list .inside > details summary").first.click()
+    shown = tab.locator("#list .inside > details").first.inner_text()
+    assert shown.startswith("4 prompts")
+    assert [shown.count(text) for text in ("P Q: sums question 0", "\nJ", "T {messages}")] == [2, 1, 1]
+    assert all(f"judger {arm}" in shown for arm in ("full", "text")), shown
     assert tab.said == []
 
 
