@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.sizes import BY_NAME, Sizes
 
-BENCHMARKS = {"a": "compression", "b": "chain", "c": "decoding", "d": "memory", "e": "agents"}
+BENCHMARKS = {"a": "compression", "b": "chain", "c": "decoding", "d": "memory", "e": "agents", "f": "link"}
 
 _THREADING = ("OMP_", "GOMP_", "MKL_", "KMP_")
 
@@ -40,7 +40,7 @@ def machine() -> dict[str, object]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmarks that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", default="a,b,c,d,e", help="comma-separated letters (default: %(default)s)")
+    parser.add_argument("--only", default="a,b,c,d,e,f", help="comma-separated letters (default: %(default)s)")
     parser.add_argument("--rounds", type=int, help="of every comparison (default: 5; with --toy 2)")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results.json"), help="(default: %(default)s)")
     size = parser.add_mutually_exclusive_group()

@@ -1,4 +1,4 @@
-"""(a) to (e) with random weights at Qwen3-4B's true shape, for whoever has a GPU: ``python -m benchmarks.gpu``.
+"""(a) to (f) with random weights at Qwen3-4B's true shape, for whoever has a GPU: ``python -m benchmarks.gpu``.
 
 Takes the arguments of ``python -m benchmarks``; it has not been run where this package is developed. ``--toy`` runs the
 same paths, compiled step included, on a CPU in a minute.

@@ -22,7 +22,8 @@ class Sizes:
 
     models: name to layers (None for all). batches, new_tokens: of (b). skew: questions a row, mean and cap of the
     geometric answer lengths in (b). decoding: rows, answers, mean and cap in (c). documents: of (d). agents, compared:
-    of (e). distractors: sentences that make a question longer.
+    of (e). hops, linked, links, link_dtype: prompt tokens per hop, compressors, speeds in Gbit/s and states of (f).
+    distractors: sentences that make a question longer.
     compile: measure the compiled step too.
     """
 
@@ -45,6 +46,10 @@ class Sizes:
     distractors: int = 6
     device: str = "cpu"
     dtype: str = "float32"
+    hops: tuple[int, ...] = (175, 175, 174)
+    linked: tuple[str, ...] = ("full", "gen", "h-obf", "l-obf", "l-obf-int8")
+    links: tuple[float, ...] = (0.1, 1, 10)
+    link_dtype: str = "bfloat16"
     compile: bool = False
 
 
@@ -97,6 +102,8 @@ TOY = replace(
     kv_budget=8,
     distractors=0,
     compile=True,
+    hops=(20, 20),
+    links=(1, 10),
 )
 
 GPU = replace(

@@ -16,6 +16,7 @@ COLUMNS = {
     "b": {"floor", "ours", "plain", "ours / floor", "plain / ours"},
     "c": {"way", "tokens / s", "useful slots, %"},
     "e": {"agents", "compressor", "of full"},
+    "f": {"Gbit/s", "compressor", "MB a rollout", "last hop", "rollout", "of full"},
 }
 
 
