@@ -99,10 +99,6 @@ class ChainSettings:
                 raise ValueError(f"{name}={value}: moves relays, and mode={self.mode} has none; leave it out")
             if value and self.relay == "none":
                 raise ValueError(f"{name}={value}: relay=none lets the judger work alone; leave one of the two out")
-        if self.pipeline and self.diagnostics:
-            raise ValueError(
-                f"pipeline={self.pipeline}: diagnostics compare all hops of a document in one process; leave one out"
-            )
         if self.pipeline and self.agent_devices:
             raise ValueError(
                 f"pipeline={self.pipeline}: a process has one device; leave agent_devices={self.agent_devices} out"

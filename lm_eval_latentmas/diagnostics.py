@@ -74,6 +74,16 @@ class HopDiagnostics:
         counted = torch.tensor(list(real), device=queries[0].device)
         return [output_errors(layer, segment, relays, index, counted) for index, layer in enumerate(queries)]
 
+    def taken(self, keys: Sequence[str]) -> dict[str, list[list[dict[str, Any]]]]:
+        """The rows of documents whose next hop is another process's, as plain JSON; they are its own from here on."""
+        return {key: [self._rows.pop(key, []), self._prompts.pop(key, [])] for key in keys}
+
+    def take_in(self, rows: dict[str, list[list[dict[str, Any]]]]) -> None:
+        """Go on with what another process has `taken`."""
+        for key, (hops, prompts) in rows.items():
+            self._rows.setdefault(key, []).extend(hops)
+            self._prompts.setdefault(key, []).extend(prompts)
+
     def write(self, keys: Sequence[str]) -> None:
         """Write the files of documents whose hops are all done."""
         for key in keys:

@@ -103,7 +103,7 @@ class LatentMASLM(HFLM):
 
     def _serve(self) -> NoReturn:
         """Run this process's agents of a pipeline until process 0 has its results; lm-eval goes no further here."""
-        self._chain(None).serve()
+        self._chain(self._diagnostics()).serve()
         sys.exit(0)
 
     def _adapting(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class LatentMASLM(HFLM):
     def _diagnostics(self) -> HopDiagnostics | None:
         if not self.settings.diagnostics:
             return None
-        return HopDiagnostics(self.journal.folder, self.compressor, lambda token: self.tokenizer.decode([token]))
+        return HopDiagnostics(self.settings.run_dir, self.compressor, lambda token: self.tokenizer.decode([token]))
 
     # -- loading ------------------------------------------------------------------------------------
 

@@ -4,13 +4,16 @@ import os
 import signal
 import subprocess
 import time
+from functools import partial
 
+import pyarrow.parquet
 import pytest
 import torch
 from chains import CHAIN, HIERARCHY, asked, given, make_chain
 from rings import processes
 from tiny import byte_tokenizer, tiny_model
 
+from lm_eval_latentmas.diagnostics import HopDiagnostics
 from lm_eval_latentmas.likelihood import score
 from lm_eval_latentmas.model_adapters import ModelAdapter
 from lm_eval_latentmas.pipeline import channel
@@ -80,6 +83,41 @@ def test_scores_are_those_of_one_process(tmp_path):
     for doc, pairs in expected.items():
         assert [greedy for _, greedy in found[doc]] == [greedy for _, greedy in pairs]
         assert [value for value, _ in found[doc]] == pytest.approx([value for value, _ in pairs], abs=1e-4)
+
+
+def noting(folder, rank, chain, ring=None):
+    """Let a process note its hops, for a folder."""
+    chain.diagnostics = HopDiagnostics(folder, chain.compressor, str)
+
+
+def hops(folder):
+    files = {name: sorted(folder.glob(f"{name}*.parquet")) for name in ("diagnostics", "prompts")}
+    return {name: [pyarrow.parquet.read_table(path).to_pylist() for path in found] for name, found in files.items()}
+
+
+def keyed(chain):
+    plans = [chain.plan(question, f"key{question.doc_id}") for question in asked()]
+    return len(list(chain.answer(plans, 2)))
+
+
+def test_diagnostics_are_those_of_one_process(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    outcomes = processes(2, member, tmp_path, 2, keyed, partial(noting, str(tmp_path / "two")))
+    assert outcomes == [("returned", (4, None)), ("returned", None)]
+    single = alone()
+    noting(str(tmp_path / "one"), 0, single)
+    assert keyed(single) == 4
+    one, two = hops(tmp_path / "one"), hops(tmp_path / "two")
+    assert one["prompts"] == two["prompts"]
+    assert len(one["diagnostics"]) == 4
+    for expected, found in zip(one["diagnostics"], two["diagnostics"], strict=True):
+        assert [(row["agent"], row["layer"], row["kept"]) for row in found] == [
+            (row["agent"], row["layer"], row["kept"]) for row in expected
+        ]
+        assert [row["output_error"] for row in found] == pytest.approx(
+            [row["output_error"] for row in expected], abs=1e-4
+        )
 
 
 def noting_turns(rank, chain, ring):

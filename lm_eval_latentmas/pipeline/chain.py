@@ -37,7 +37,8 @@ class PipelineChain(Chain):
             while (message := self._ring.channel.receive()).header.get("kind") != "end":
                 number, batch = self._opened(message)
                 self.advance(batch, self._share.stop)
-                self._ring.channel.send(*letter(number, batch))
+                noted = self.diagnostics.taken([plan.key for plan in batch.plans]) if self.diagnostics else {}
+                self._ring.channel.send(*letter(number, batch, diagnostics=noted))
             self._ring.leave()
 
     def thoughts(self, plans: Sequence[Plan], batch_size: int) -> Iterator[list[Handed]]:
@@ -67,6 +68,8 @@ class PipelineChain(Chain):
 
     def _opened(self, message: Any) -> tuple[int, Underway]:
         devices = self.seats[self._share.start].adapter.layer_devices
+        if self.diagnostics is not None:
+            self.diagnostics.take_in(message.header.get("diagnostics", {}))
         return opened(message, self._ring.channel.sender, self.fingerprint, devices)
 
     def _runner(self, adapter: ModelAdapter) -> ModelAdapter:
