@@ -30,6 +30,13 @@ def test_devices_are_read_with_their_numbers():
     assert agent_devices(None, CHAIN) == {}
 
 
+def test_the_harness_hands_devices_on_as_they_are_written():
+    from lm_eval.utils import simple_parse_args_string
+
+    text = "planner:cuda:0;critic:cuda:1"
+    assert simple_parse_args_string(f"agent_devices={text},dtype=float32")["agent_devices"] == text
+
+
 @pytest.mark.parametrize(
     ("text", "prompts", "message"),
     [

@@ -97,7 +97,11 @@ class Watch:
         """Note that the connection to a process is gone: unless it gives a reason in a moment, that is the reason."""
         self._closed.wait(3 * _INTERVAL)
         if not self._closed.is_set():
-            self.declare(f"the connection to {name} is lost; it ended, or its machine is gone ({_told(cause)[:200]})")
+            # gloo begins with a place in its source and ends with advice
+            said = _told(cause).rpartition(".cc:")[2].partition("] ")[2] or _told(cause)
+            self.declare(
+                f"the connection to {name} is lost; it ended, or its machine is gone ({said.partition('. ')[0]})"
+            )
 
     def declare(self, reason: str) -> None:
         """Make a reason that of the run, unless there is one."""
