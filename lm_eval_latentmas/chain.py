@@ -144,7 +144,8 @@ class Chain:
     def _seated(self, adapters: Sequence[ModelAdapter]) -> list[Seat]:
         """A seat per agent, the same one for agents of one adapter."""
         realign = self.settings.latent_realign
-        seats = {id(adapter): Seat(self._runner(adapter), realign=realign) for adapter in adapters}
+        different = {id(adapter): adapter for adapter in adapters}
+        seats = {key: Seat(self._runner(adapter), realign=realign) for key, adapter in different.items()}
         return [seats[id(adapter)] for adapter in adapters]
 
     def _runner(self, adapter: ModelAdapter) -> ModelAdapter:
