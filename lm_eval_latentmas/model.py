@@ -74,9 +74,8 @@ class LatentMASLM(HFLM):
             check_together(settings.relay, processes())
         self._ring: Ring | None = None
         _check_request()
-        # Opened once before the weights, so that a wrong folder costs seconds and not a model load.
-        if self.settings.run_dir is not None:
-            Journal(self.settings.run_dir, self.claims).close()
+        if self.shares is None:
+            self._check_answering()
         attention.register()
         try:
             self._load(pretrained, loading)
@@ -180,7 +179,16 @@ class LatentMASLM(HFLM):
         """Let the processes of a pipeline join, once HFLM has made them known to each other, before anything loads."""
         if self.shares is not None:
             self._ring = Ring(called(self.shares, self.prompts), self.settings.pipeline_timeout)
+            if self._ring.rank == 0:
+                self._check_answering()
         super()._get_config(*args, **kwargs)
+
+    def _check_answering(self) -> None:
+        """Refuse, before weights load, where the process that answers lacks the data or cannot write its folder."""
+        if (asked := harness.request()) is not None:
+            check_access(asked.tasks, asked.data_dir)
+        if self.settings.run_dir is not None:
+            Journal(self.settings.run_dir, self.claims).close()
 
     def _get_backend(self, config: Any, backend: str = "default", trust_remote_code: bool | None = False) -> None:
         """Refuse, before weights load, what cannot run the chain."""
@@ -413,11 +421,10 @@ def _config_fields(pretrained: Any, arguments: dict[str, Any]) -> list[str]:
 
 
 def _check_request() -> None:
-    """Refuse, before weights load, wrong ``gen_kwargs``, and tasks that may not run code or whose data are missing."""
+    """Refuse, before weights load, wrong ``gen_kwargs``, and tasks that may not run code."""
     if (asked := harness.request()) is not None:
         Generation.of(asked.generation)
         check_consent(asked.tasks, asked.confirmed)
-        check_access(asked.tasks, asked.data_dir)
 
 
 def _named(pretrained: Any) -> str:

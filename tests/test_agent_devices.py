@@ -131,6 +131,9 @@ def test_the_model_takes_agent_devices_and_tells_them(tmp_path):
         ({"agent_devices": "planner:cpu", "mode": "single"}, "agent_devices=planner:cpu: moves relays"),
         ({"agent_devices": "planner:cpu", "relay": "none"}, "relay=none lets the judger work alone"),
         ({"agent_devices": "planner:cpu", "pipeline": True}, "leave agent_devices=planner:cpu out"),
+        ({"pipeline": True}, "pipeline=True: there is one process; start more with torchrun"),
+        ({"pipeline": True, "prompts": "hierarchical"}, "work side by side"),
+        ({"pipeline": True, "mode": "text", "text_tokens": 8}, "pipeline=True: moves relays, and mode=text has none"),
         ({"pipeline": 2}, "pipeline=2: give true, false"),
         ({"pipeline": True, "pipeline_timeout": 0}, "pipeline_timeout=0: give seconds"),
     ],
@@ -147,3 +150,11 @@ def test_several_processes_have_no_agent_devices(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="2 processes would share these devices"):
         LatentMASLM(pretrained=saved_model(tmp_path), device="cpu", agent_devices="planner:cpu")
+
+
+def test_settings_of_a_pipeline_are_those_it_was_made_with(tmp_path):
+    lm = LatentMASLM(pretrained=saved_model(tmp_path), device="cpu", latent_steps=2)
+    with pytest.raises(ValueError, match="pipeline: its processes are made with their settings"):
+        lm.with_settings(pipeline=True)
+    with pytest.raises(ValueError, match="every process loads the model itself"):
+        LatentMASLM(pretrained=lm.model, tokenizer=lm.tokenizer, pipeline=True)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from functools import partial
 
 import pyarrow.parquet
@@ -127,21 +128,24 @@ def noting_turns(rank, chain, ring):
     def run(batch, until):
         began = time.monotonic()
         advance(batch, until)
-        time.sleep(0.1)
+        time.sleep(0.05 if rank else 0.2)
         turns.append((began, time.monotonic()))
 
     chain.advance = run
     return turns
 
 
-def test_processes_work_on_several_batches_at_once(tmp_path):
-    (_, (_, last)), (_, first) = processes(2, member, tmp_path, 2, written, noting_turns)
-    assert len(first) == len(last) == 4
-    for batch in range(3):
-        began_next, ended = first[batch + 1][0], last[batch][1]
-        assert began_next < ended
-    # bounded: one batch waits to be sent and one to be taken, beside those that are worked on
-    assert first[3][0] > last[0][0] - 0.1
+def eight_batches(chain):
+    questions = [replace(question, repeat=repeat) for repeat in range(2) for question in asked()]
+    return len(list(chain.answer([chain.plan(question) for question in questions], 1)))
+
+
+def test_processes_work_on_several_batches_at_once_and_on_no_more_than_a_few(tmp_path):
+    (_, (_, last)), (_, first) = processes(2, member, tmp_path, 2, eight_batches, noting_turns)
+    assert len(first) == len(last) == 8
+    assert all(first[batch + 1][0] < last[batch][1] for batch in range(7))
+    # one batch is worked on, one waits to be taken, one is on its way, and one more is done and waits for its turn
+    assert all(first[batch + 4][0] > last[batch][0] - 0.02 for batch in range(4))
 
 
 def slow(rank, chain, ring):

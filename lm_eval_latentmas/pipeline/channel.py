@@ -52,7 +52,7 @@ class BadMessage(ValueError):
 class Channel:
     """This process's two neighbours in the ring: it sends to one and receives from the other.
 
-    group: of gloo. room: messages that may wait to be sent, 0 for any number; one that came waits to be taken.
+    group: of gloo. room: messages that may be on their way, 0 for any number; one more that came waits to be taken.
     pace: called with a number of bytes before they are sent.
     """
 
@@ -60,8 +60,10 @@ class Channel:
         self._group, self._watch, self._pace = group, watch, pace
         processes = len(watch.names)
         self._next, self._before = (watch.rank + 1) % processes, (watch.rank - 1) % processes
-        self._out: queue.Queue[Message | None] = queue.Queue(room)
-        self._in: queue.Queue[Message | Exception] = queue.Queue(1)
+        self._room = room
+        self._out: queue.Queue[Message | None] = queue.Queue()
+        self._in: queue.Queue[Message | Exception] = queue.Queue()
+        self._taken = threading.Event()
         self._threads = [
             threading.Thread(target=run, name=f"pipeline-{run.__name__.strip('_')}", daemon=True)
             for run in (self._sending, self._receiving)
@@ -82,7 +84,7 @@ class Channel:
 
     def send(self, header: dict[str, Any], bodies: Sequence[bytes] = ()) -> None:
         """Hand a message over to be sent; waits while there is no room."""
-        while self._out.full():
+        while self._room and self._out.unfinished_tasks >= self._room:
             self._wait()
         self._out.put(Message(header, bodies))
 
@@ -91,6 +93,7 @@ class Channel:
         while self._in.empty():
             self._wait()
         found = self._in.get()
+        self._taken.set()
         if isinstance(found, Exception):
             raise found
         return found
@@ -121,6 +124,7 @@ class Channel:
                         flying.popleft()[0].wait(_EVER)  # as long as the receiver has no room
                 while flying:
                     flying.popleft()[0].wait(_EVER)
+                self._out.task_done()
         except RuntimeError as error:
             self._watch.lost(self._watch.names[self._next], error)
 
@@ -128,9 +132,11 @@ class Channel:
         try:
             while True:
                 message = self._arrived()
+                self._taken.clear()
                 self._in.put(message)
                 if message.header.get("kind") == "end":
                     return
+                self._taken.wait()  # so that no more than one is held
         except BadMessage as error:
             self._in.put(error)
         except RuntimeError as error:
