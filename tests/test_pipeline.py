@@ -135,17 +135,17 @@ def noting_turns(rank, chain, ring):
     return turns
 
 
-def eight_batches(chain):
-    questions = [replace(question, repeat=repeat) for repeat in range(2) for question in asked()]
+def many_batches(chain):
+    questions = [replace(question, repeat=repeat) for repeat in range(3) for question in asked()]
     return len(list(chain.answer([chain.plan(question) for question in questions], 1)))
 
 
 def test_processes_work_on_several_batches_at_once_and_on_no_more_than_a_few(tmp_path):
-    (_, (_, last)), (_, first) = processes(2, member, tmp_path, 2, eight_batches, noting_turns)
-    assert len(first) == len(last) == 8
-    assert all(first[batch + 1][0] < last[batch][1] for batch in range(7))
+    (_, (_, last)), (_, first) = processes(2, member, tmp_path, 2, many_batches, noting_turns)
+    assert len(first) == len(last) == 12
+    assert all(first[batch + 1][0] < last[batch][1] for batch in range(11))
     # one batch is worked on, one waits to be taken, one is on its way, and one more is done and waits for its turn
-    assert all(first[batch + 4][0] > last[batch][0] - 0.02 for batch in range(4))
+    assert all(first[batch + 4][0] > last[batch][0] - 0.02 for batch in range(8))
 
 
 def slow(rank, chain, ring):
@@ -227,8 +227,8 @@ def altering_states(rank, chain, ring):
 def altering_header(rank, chain, ring):
     pieces = channel._pieces
 
-    def altered(message):
-        prefix, text, *bodies = pieces(message)
+    def altered(parts):
+        prefix, text, *bodies = pieces(parts)
         text[-2] ^= 1
         return [prefix, text, *bodies]
 
@@ -238,13 +238,21 @@ def altering_header(rank, chain, ring):
 
 def sending_rubbish(rank, chain, ring):
     if rank == 1:
-        channel._pieces = lambda message: [torch.arange(channel._PREFIX, dtype=torch.uint8)]
+        channel._pieces = lambda parts: [torch.arange(channel._PREFIX, dtype=torch.uint8)]
 
 
 def forgetting_plans(rank, chain, ring):
     send = chain._ring.channel.send
     if rank == 1:
         chain._ring.channel.send = lambda header, bodies=(): send(header | {"plans": []}, bodies)
+
+
+def breaking_a_thread(rank, chain, ring):
+    def broken(parts):
+        raise LookupError("no such piece")
+
+    if rank == 1:
+        channel._pieces = broken
 
 
 def everywhere(outcomes, wanted, but=()):
@@ -273,6 +281,11 @@ def test_an_exception_is_named_on_all(tmp_path, count):
     assert outcomes[1] == ("raised", "OverflowError: two many\nstates")
     name = {2: PROCESS_1, 4: "process 1 (agent1)"}[count]
     everywhere(outcomes, f"{name} failed: OverflowError: two many states", but=[1])
+
+
+def test_a_thread_that_fails_beside_the_work_ends_it_on_all(tmp_path):
+    outcomes = processes(2, member, tmp_path, 2, written, breaking_a_thread)
+    everywhere(outcomes, f"{PROCESS_1} failed: LookupError: no such piece")
 
 
 def breaking(chain):

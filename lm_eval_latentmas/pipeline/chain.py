@@ -14,6 +14,8 @@ from lm_eval_latentmas.pipeline.ring import Ring
 from lm_eval_latentmas.planning import Plan
 from lm_eval_latentmas.underway import Handed, Underway
 
+_AHEAD = 4  # batches that one process and its way to the next can hold
+
 
 class PipelineChain(Chain):
     """A chain whose thinking agents sit in several processes: process 0 asks and answers, the others `serve`.
@@ -42,14 +44,15 @@ class PipelineChain(Chain):
             self._ring.leave()
 
     def thoughts(self, plans: Sequence[Plan], batch_size: int) -> Iterator[list[Handed]]:
-        """Ask for all batches at once, and take each as it comes; the processes work on several at a time."""
+        """Ask for batches ahead, and take each as it comes; the processes work on several at a time."""
         batches = [plans[start : start + batch_size] for start in range(0, len(plans), batch_size)]
-        first = self._number
+        first, ahead = self._number, _AHEAD * self._ring.processes
         self._number += len(batches)
-        for number, batch in enumerate(batches, first):
-            self._ring.channel.send(*letter(number, self.underway(batch)))
-        for number, asked in enumerate(batches, first):
-            batch = self._taken(number)
+        for place, asked in enumerate(batches):
+            # all that may be underway at the first; later one for every batch that is taken
+            for later in range(place + ahead - 1 if place else 0, min(place + ahead, len(batches))):
+                self._ring.channel.send(*letter(first + later, self.underway(batches[later])))
+            batch = self._taken(first + place)
             batch.plans = asked  # the same, and known to the caller as these objects
             self.advance(batch, len(self.prompts.thinkers))
             yield self.handed(batch)

@@ -61,7 +61,7 @@ class Channel:
         processes = len(watch.names)
         self._next, self._before = (watch.rank + 1) % processes, (watch.rank - 1) % processes
         self._room = room
-        self._out: queue.Queue[Message | None] = queue.Queue()
+        self._out: queue.Queue[Sequence[bytes] | None] = queue.Queue()
         self._in: queue.Queue[Message | Exception] = queue.Queue()
         self._taken = threading.Event()
         self._threads = [
@@ -86,7 +86,9 @@ class Channel:
         """Hand a message over to be sent; waits while there is no room."""
         while self._room and self._out.unfinished_tasks >= self._room:
             self._wait()
-        self._out.put(Message(header, bodies))
+        text = json.dumps(header | {"bodies": list(map(len, bodies))}).encode()
+        prefix = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest()
+        self._out.put([prefix, text, *bodies])
 
     def receive(self) -> Message:
         """The next message. Raises PipelineError where it will never come, and BadMessage."""
@@ -115,8 +117,8 @@ class Channel:
     def _sending(self) -> None:
         flying: deque[tuple[dist.Work, Tensor]] = deque()
         try:
-            while (message := self._out.get()) is not None:
-                for piece in _pieces(message):
+            while (parts := self._out.get()) is not None:
+                for piece in _pieces(parts):
                     if self._pace is not None:
                         self._pace(piece.numel())
                     flying.append((dist.isend(piece, self._next, group=self._group), piece))
@@ -127,6 +129,8 @@ class Channel:
                 self._out.task_done()
         except RuntimeError as error:
             self._watch.lost(self._watch.names[self._next], error)
+        except Exception as error:  # nothing may end this thread unheard: the work would wait for it
+            self._watch.broken(error)
 
     def _receiving(self) -> None:
         try:
@@ -141,6 +145,8 @@ class Channel:
             self._in.put(error)
         except RuntimeError as error:
             self._watch.lost(self.sender, error)
+        except Exception as error:  # as above
+            self._watch.broken(error)
 
     def _arrived(self) -> Message:
         prefix = bytes(self._read(_PREFIX, _EVER))
@@ -152,7 +158,7 @@ class Channel:
         if hashlib.sha256(text).digest() != prefix[len(_MAGIC) + 8 :]:
             raise BadMessage(f"{self.sender} sent a message whose header was altered")
         header = json.loads(text)
-        bodies = [bytes(self._read(length)) for length in header["bodies"]]
+        bodies = [bytes(self._read(length)) for length in header.pop("bodies")]
         return Message(header, bodies, time.perf_counter() - started)
 
     def _read(self, size: int, patience: timedelta | None = None) -> memoryview:
@@ -175,11 +181,9 @@ def _ahead(works: Iterator[dist.Work]) -> Iterator[dist.Work]:
     yield from begun
 
 
-def _pieces(message: Message) -> Iterator[Tensor]:
+def _pieces(parts: Sequence[bytes]) -> Iterator[Tensor]:
     """Prefix, header and bodies as tensors of at most `CHUNK` bytes; nothing of length 0."""
-    text = json.dumps(message.header | {"bodies": list(map(len, message.bodies))}).encode()
-    prefix = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest()
-    for part in (prefix, text, *filter(None, message.bodies)):
+    for part in filter(None, parts):
         # a copy, because torch takes writable memory only
         yield from torch.frombuffer(bytearray(part), dtype=torch.uint8).split(CHUNK)
 

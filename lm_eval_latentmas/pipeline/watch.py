@@ -38,15 +38,14 @@ class Watch:
         self._others = [other for other in range(len(names)) if other != rank]
         self._states = [""] * len(names)
         self._changed = [time.monotonic()] * len(names)
-        self._looked = time.monotonic()
+        self._looked, self._asked = time.monotonic(), float("inf")
         self._thread = threading.Thread(target=self._watch, name="pipeline-watch", daemon=True)
 
     def start(self) -> None:
         """Begin to count; returns when all processes have."""
         self._store.set(self._key(self.rank), "0")
-        self._store.set(f"{_FAILED}/{self.rank}", "")
-        self._store.wait([key for other in range(len(self.names)) for key in (self._key(other), f"{_FAILED}/{other}")])
         self._store.compare_set(_FAILED, "", "")
+        self._store.wait([self._key(other) for other in range(len(self.names))])
         self._looked = time.monotonic()
         self._changed = [self._looked] * len(self.names)
         self._thread.start()
@@ -56,7 +55,7 @@ class Watch:
     def tick(self) -> None:
         """Something was done, or is waited for. Raises PipelineError once any process has failed."""
         self._ticks += 1
-        if not self.failure and time.monotonic() - self._looked > self.timeout:
+        if not self.failure and time.monotonic() - self._asked > self.timeout:
             self.failure = f"{self.names[0]} keeps the watch, and gave no answer for {self.timeout:g} seconds"
         if self.failure:
             self._raised = True
@@ -85,8 +84,7 @@ class Watch:
 
     def fail(self, error: BaseException) -> None:
         """Tell the others why this process ends, unless they know a reason; waits a moment until they have heard."""
-        own = str(error).removeprefix("pipeline: ")
-        self.declare(own if isinstance(error, PipelineError) else f"{self.names[self.rank]} failed: {_told(error)}")
+        self.declare(self._reason(error))
         self._raised = True
         self._say(_HEARD)
         until = time.monotonic() + _SETTLING
@@ -102,6 +100,16 @@ class Watch:
             self.declare(
                 f"the connection to {name} is lost; it ended, or its machine is gone ({said.partition('. ')[0]})"
             )
+
+    def _reason(self, error: BaseException) -> str:
+        """What the others are told of an error here: what this process was told itself, or who failed and how."""
+        if isinstance(error, PipelineError):
+            return str(error).removeprefix("pipeline: ")
+        return f"{self.names[self.rank]} failed: {_told(error)}"
+
+    def broken(self, error: BaseException) -> None:
+        """Note what went wrong beside the work, so that it ends."""
+        self.declare(self._reason(error))
 
     def declare(self, reason: str) -> None:
         """Make a reason that of the run, unless there is one."""
@@ -135,6 +143,7 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._closed.wait(min(_INTERVAL, self.timeout / 4)):
+            self._asked = time.monotonic()
             try:
                 self._count()
                 self._look()
@@ -142,6 +151,7 @@ class Watch:
                 if not self._closed.is_set():
                     self.failure = self.failure or f"{self.names[0]} is gone, and with it the watch ({_told(error)})"
                 return
+            self._asked = float("inf")
 
     def _count(self) -> None:
         if self._raised:
@@ -152,8 +162,11 @@ class Watch:
 
     def _look(self) -> None:
         states = [value.decode() for value in self._store.multi_get([_FAILED, *map(self._key, range(len(self.names)))])]
-        self._looked = now = time.monotonic()
+        before, now = self._looked, time.monotonic()
+        self._looked = now
         self.failure = self.failure or states[0]
+        if now - before > self.timeout / 2:  # it was this process that slept
+            self._changed = [now] * len(self.names)
         for other in self._others:
             if states[other + 1] != self._states[other]:
                 self._states[other], self._changed[other] = states[other + 1], now
