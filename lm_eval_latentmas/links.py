@@ -71,7 +71,7 @@ class Wire:
 
 def written(relay: Relay, fingerprint: str) -> list[bytes]:
     """One message per row."""
-    return [wire.encode(relay.row(row), fingerprint=fingerprint) for row in range(relay.rows)]
+    return [wire.encode(relay, fingerprint=fingerprint, row=row) for row in range(relay.rows)]
 
 
 def received(messages: Sequence[bytes], fingerprint: str, devices: Sequence[torch.device]) -> Relay:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lm_eval_latentmas.chain import Chain
 from lm_eval_latentmas.model_adapters import ModelAdapter
+from lm_eval_latentmas.pipeline.channel import Message
 from lm_eval_latentmas.pipeline.letters import Departure, letter, opened
 from lm_eval_latentmas.pipeline.ring import Ring
 from lm_eval_latentmas.planning import Plan
@@ -69,7 +70,7 @@ class PipelineChain(Chain):
             if number == wanted:
                 return batch
 
-    def _opened(self, message: Any) -> tuple[int, Underway]:
+    def _opened(self, message: Message) -> tuple[int, Underway]:
         devices = self.seats[self._share.start].adapter.layer_devices
         if self.diagnostics is not None:
             self.diagnostics.take_in(message.header.get("diagnostics", {}))

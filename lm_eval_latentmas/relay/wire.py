@@ -50,12 +50,17 @@ class Entry:
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
-def encode(relay: Relay, *, fingerprint: str) -> bytes:
-    """The message for a relay of one row. fingerprint: names the model and revision whose states these are."""
-    if relay.rows != 1:
-        raise ValueError(f"a message carries one row, not {relay.rows}; use relay.row(index)")
-    entries = list(_entries(relay, 0))
-    body = [_header(relay, 0, entries, fingerprint), *(_raw(entry.read()) for entry in entries)]
+def encode(relay: Relay, *, fingerprint: str, row: int | None = None) -> bytes:
+    """The message for a row of a relay, the only one unless it is named.
+
+    fingerprint: names the model and revision whose states these are.
+    """
+    if row is None:
+        if relay.rows != 1:
+            raise ValueError(f"a message carries one row, not {relay.rows}; say which")
+        row = 0
+    entries = list(_entries(relay, row))
+    body = [_header(relay, row, entries, fingerprint), *(_raw(entry.read()) for entry in entries)]
     digest = hashlib.sha256()
     for part in body:
         digest.update(part)

@@ -145,6 +145,15 @@ def test_writing_twice_gives_the_same_bytes() -> None:
     assert wire.encode(RELAYS["packed"], fingerprint="model") == MESSAGES["packed"]
 
 
+@pytest.mark.parametrize("spec", ["h-obf", "l-obf+int4", "headwise"])
+def test_a_named_row_is_written_as_that_row_alone(spec: str) -> None:
+    options = {"allocation": "adaptive"} if spec == "headwise" else {}
+    relay = compress(spec, segment(), **options)
+    assert relay.rows > 1
+    for row in range(relay.rows):
+        assert wire.encode(relay, fingerprint="model", row=row) == wire.encode(relay.row(row), fingerprint="model")
+
+
 def test_holes_are_not_sent() -> None:
     adaptive = compress("headwise", segment(), allocation="adaptive").row(0)
     even = compress("headwise", segment()).row(0)
