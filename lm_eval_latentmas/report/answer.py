@@ -53,7 +53,7 @@ def _unclear(comparisons: list[Comparison], reference: str) -> str:
 def _control(comparison: Comparison) -> str:
     """What a control says of the tasks: a judger that does as well without its relay says nothing of relays."""
     instead = "Without a relay" if comparison.arm.startswith("none") else "With another document's relay"
-    what = f"{instead} ({_named([comparison])})"
+    what = f"{instead} ({comparison.arm}, {_difference(comparison)})"
     if comparison.verdict == "worse":
         return (
             f"{what} the judger does worse than with {comparison.reference}: its relay carries something that it uses."

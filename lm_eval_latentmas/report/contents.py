@@ -47,13 +47,13 @@ def pictures_of(findings: Findings) -> list[Picture]:
     arms, tasks = findings.arms, findings.tasks
     return _present(
         [
-            scores.differences(findings.comparisons),
+            scores.differences(findings.comparisons, arms),
             costs.pareto(arms, tasks),
             costs.cost_stacks(arms, tasks),
             costs.score_against_tokens(arms, tasks),
             *(scores.sweeps(arms, argument, tasks) for argument in swept_arguments(arms)),
             scores.recovery(arms),
-            diagnostics.by_layer(findings.diagnostics),
+            diagnostics.by_layer(findings.diagnostics, arms),
             diagnostics.selection_maps(findings.diagnostics),
         ]
     )

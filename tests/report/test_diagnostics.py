@@ -81,7 +81,7 @@ def test_shares_count_the_heads_that_kept_a_token(findings: Findings) -> None:
 
 
 def test_pictures_show_both_arms(findings: Findings) -> None:
-    layers = by_layer(findings.diagnostics)
+    layers = by_layer(findings.diagnostics, findings.arms)
     assert "headwise, layerwise" in layers.text
     maps = selection_maps(findings.diagnostics)
     assert maps.text.startswith("planner's prompt, sums, document 0: all 6 tokens")
@@ -98,7 +98,7 @@ def test_the_page_carries_the_kept_tokens(findings: Findings) -> None:
 
 
 def test_without_diagnostics_nothing_is_drawn() -> None:
-    assert by_layer([]) is None
+    assert by_layer([], []) is None
     assert selection_maps([Diagnostics("x", {})]) is None
     assert layer_table([]) is None
 

@@ -70,10 +70,10 @@ def test_the_answer_says_what_the_controls_show(write_run: Callable[..., Path]) 
     last = write_run({"sums": [1] * 10 + [0] * 50}, compressor="full", relay="none", relay_bytes=0)
     shuffled, none = answer(read_findings([last.parent]))
     assert shuffled == (
-        "With another document's relay (shuffled (+0.0 points)) the judger is not shown to do worse: "
+        "With another document's relay (shuffled, +0.0 points) the judger is not shown to do worse: "
         "these scores can't tell what a relay carries."
     )
-    assert none.startswith("Without a relay (none (-66.7 points")
+    assert none.startswith("Without a relay (none, -66.7 points")
     assert none.endswith("its relay carries something that it uses.")
 
 

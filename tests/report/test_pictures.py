@@ -58,12 +58,23 @@ def test_bars_add_up_to_the_total(arms: list[Arm]) -> None:
 
 
 def test_only_distinguishable_differences_are_filled(arms: list[Arm]) -> None:
-    picture = scores.differences(compare_arms(arms, find_arm(arms, None)))
+    picture = scores.differences(compare_arms(arms, find_arm(arms, None)), arms)
     assert "headwise kv_budget=8 on sums: -50.0" in picture.text
     assert "picks" not in picture.text
     picks = next(panel for panel in picture.figure.axes if panel.get_title() == "picks")
     markers = [line for line in picks.lines if line.get_marker() != "None"]
     assert {line.get_markerfacecolor() for line in markers} == {"white"}
+
+
+def test_an_arm_looks_the_same_in_every_picture(arms: list[Arm]) -> None:
+    compared = compare_arms(arms, find_arm(arms, None))
+    last = arms[-1].name
+    panel = scores.differences(compared, arms).figure.axes[0]
+    place = [text.get_text() for text in panel.get_yticklabels()].index(last)
+    drawn = [line for line in panel.lines if line.get_marker() != "None" and list(line.get_ydata()) == [place]]
+    spots = {line.get_label(): line for line in costs.pareto(arms, TASKS).figure.axes[0].lines}
+    assert drawn[0].get_color() == spots[last].get_color()
+    assert drawn[0].get_marker() == spots[last].get_marker()
 
 
 def test_a_sweep_draws_every_value_and_full(arms: list[Arm]) -> None:
@@ -84,7 +95,7 @@ def test_nothing_is_drawn_without_data(dummy_folder: Path) -> None:
     assert costs.pareto(dummy, TASKS) is None
     assert costs.cost_stacks(dummy, TASKS) is None
     assert costs.score_against_tokens(dummy, TASKS) is None
-    assert scores.differences([]) is None
+    assert scores.differences([], []) is None
     assert scores.sweeps(dummy, "kv_budget", TASKS) is None
     assert scores.recovery(dummy) is None
 

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..arms import Arm
 from ..diagnostics import MEASURES, Diagnostics, Prompt, kept_share, label, layer_means, prompts_with_selection
 from .canvas import Picture, sheet, styles
 
 _MOST_TOKENS = 100
 
 
-def by_layer(diagnostics: Sequence[Diagnostics]) -> Picture | None:
+def by_layer(diagnostics: Sequence[Diagnostics], arms: Sequence[Arm]) -> Picture | None:
     """Every measure over the layers, a line per arm with a band from the lower to the upper quartile."""
     measures = [m for m in MEASURES if any(m in d.measures for d in diagnostics)]
     if not measures:
         return None
-    look = styles([d.arm for d in diagnostics])
+    look = styles([arm.name for arm in arms])
     figure, panels = sheet(len(measures), columns=3, size=(4.2, 3.0))
     for panel, measure in zip(panels, measures, strict=True):
         for held in (d for d in diagnostics if measure in d.measures):
@@ -29,7 +30,8 @@ def by_layer(diagnostics: Sequence[Diagnostics]) -> Picture | None:
         panel.set_xlabel("layer")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)), frameon=False)
-    text = f"{', '.join(map(label, measures))} over the layers for {', '.join(look)}; bands are quartiles."
+    names = ", ".join(d.arm for d in diagnostics)
+    text = f"{', '.join(map(label, measures))} over the layers for {names}; bands are quartiles."
     return Picture("diagnostics", "Diagnostics by layer", text, figure)
 
 

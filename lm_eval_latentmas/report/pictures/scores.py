@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def differences(comparisons: Sequence[Comparison]) -> Picture | None:
+def differences(comparisons: Sequence[Comparison], arms: Sequence[Arm]) -> Picture | None:
     """Each arm's difference to the reference with its interval, a panel per task; filled where distinguishable."""
     drawn = [c for c in comparisons if c.difference is not None]
     tasks = list(dict.fromkeys(c.task for c in drawn))
     if not drawn:
         return None
     names = list(dict.fromkeys(c.arm for c in drawn))
-    look = styles(names)
+    look = styles([arm.name for arm in arms])
     figure, panels = sheet(len(tasks), size=(5.6, 1.1 + 0.34 * len(names)))
     for panel, task in zip(panels, tasks, strict=True):
         for comparison in (c for c in drawn if c.task == task):
