@@ -94,11 +94,12 @@ def borda_table(arms: Sequence[Arm], tasks: Sequence[str]) -> Table | None:
     return Table("borda", "Borda ranks", columns, tuple(rows), f"Over {', '.join(shared)}; ties count half.")
 
 
-def score_cost_table(arms: Sequence[Arm], tasks: Sequence[str]) -> Table:
-    """Mean score against what generation costs."""
-    rows = []
-    for arm in arms:
-        cost = arm_cost(arm, tasks)
+def score_cost_table(arms: Sequence[Arm], tasks: Sequence[str]) -> Table | None:
+    """Mean score against what generation costs; None where nothing was generated."""
+    rows, costs = [], [arm_cost(arm, tasks) for arm in arms]
+    if all(cost.decoded_tokens is None for cost in costs):
+        return None
+    for arm, cost in zip(arms, costs, strict=True):
         mean = with_mean(shown_scores(arm, arms, tasks))[-1]
         rows.append(Row((arm.name, mean, cost.decoded_tokens, cost.decoding, cost.total)))
     columns = (Column("arm"), Column("mean score", 2, "max"), Column("output tokens", 1, "min"))

@@ -25,7 +25,7 @@ class Cost:
 
     prompt_tokens: L, fed to the agents before the judger (method, section 4). rho: prompt states kept over L.
     relay_bytes: the messages of all hops together. `PHASES` and total: seconds.
-    truncated: share of answers cut off by the token budget.
+    truncated: share of answers cut off by the token budget; both it and decoded_tokens where answers were decoded.
     """
 
     prompt_tokens: float | None = None
@@ -49,6 +49,7 @@ def task_cost(runs: Sequence[Run]) -> Cost:
         for name, values in run.relay.items():
             columns.setdefault(name, []).extend(values)
     seconds = columns.get("seconds") or []
+    decoded = columns.get("decoded_tokens") or []
     prompts, kept = columns.get("prompt_tokens") or [], columns.get("kept_states") or []
     return Cost(
         prompt_tokens=_mean(prompts),
@@ -56,8 +57,8 @@ def task_cost(runs: Sequence[Run]) -> Cost:
         relay_bytes=_mean([sum(hops) for hops in columns.get("relay_bytes") or []]),
         **{phase: _mean([s.get(phase) for s in seconds]) for phase in PHASES},
         total=_mean([sum(s.values()) for s in seconds]),
-        decoded_tokens=_mean(columns.get("decoded_tokens") or []),
-        truncated=_mean(columns.get("truncated") or []),
+        decoded_tokens=_mean(decoded) if any(decoded) else None,
+        truncated=_mean(columns.get("truncated") or []) if any(decoded) else None,
     )
 
 
@@ -71,6 +72,7 @@ def cost_table(arms: Sequence[Arm], reference: Arm, tasks: Sequence[str]) -> Tab
     """One row per arm in the published table's columns, ratios against the reference."""
     base = arm_cost(reference, tasks)
     costs = {arm.name: arm_cost(arm, tasks) for arm in arms}
+    decoding = any(cost.decoded_tokens is not None for cost in costs.values())
     phases = [phase for phase in PHASES if any(getattr(cost, phase) is not None for cost in costs.values())]
     columns = (
         Column("arm"),
@@ -79,8 +81,7 @@ def cost_table(arms: Sequence[Arm], reference: Arm, tasks: Sequence[str]) -> Tab
         *(Column(f"{phase} s", 3, "min" if phase == "compression" else None) for phase in phases),
         Column("end to end s", 3, "min"),
         Column("end to end ratio", 2, "min"),
-        Column("output tokens", 0, "min"),
-        Column("truncated %", 1, "min"),
+        *((Column("output tokens", 0, "min"), Column("truncated %", 1, "min")) if decoding else ()),
     )
     rows = []
     for name, cost in costs.items():
@@ -91,8 +92,7 @@ def cost_table(arms: Sequence[Arm], reference: Arm, tasks: Sequence[str]) -> Tab
             *(getattr(cost, phase) for phase in phases),
             cost.total,
             _ratio(cost.total, base.total),
-            cost.decoded_tokens,
-            _scaled(cost.truncated, 100),
+            *((cost.decoded_tokens, _scaled(cost.truncated, 100)) if decoding else ()),
         )
         rows.append(Row(cells))
     note = (

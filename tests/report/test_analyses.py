@@ -148,6 +148,16 @@ def test_score_against_cost(paper_like: list[Arm]) -> None:
     assert row["output tokens"] == pytest.approx(40 + 99 / 2)
 
 
+def test_where_nothing_was_decoded_no_length_is_the_best(paper_like: list[Arm]) -> None:
+    for arm in paper_like:
+        for run in (run for runs in arm.runs.values() for run in runs):
+            run.relay["decoded_tokens"] = [0] * len(run.relay["decoded_tokens"])
+    assert score_cost_table(paper_like, TASKS) is None
+    columns = [column.name for column in cost_table(paper_like, paper_like[0], TASKS).columns]
+    assert "output tokens" not in columns
+    assert "truncated %" not in columns
+
+
 def test_a_sweep_joins_arms_that_differ_in_one_argument(write_run: Callable[..., Path]) -> None:
     for budget in (8, 2, 32):
         for compressor in ("headwise", "h-obf"):
