@@ -92,9 +92,10 @@ def _answers(arm: int, run: Run, place: dict[tuple[str, int], int]) -> dict[str,
     }
 
 
-def _by_document(run: Run) -> dict[int, tuple[int, bool]]:
+def _by_document(run: Run) -> dict[int, tuple[int | None, bool]]:
     columns = [run.relay.get(name) or [] for name in ("doc_id", "decoded_tokens", "truncated")]
-    return {doc_id: (tokens, truncated) for doc_id, tokens, truncated in zip(*columns, strict=False)}
+    # an answer that was written has its end token at least: no token means that it was given, and only scored
+    return {doc_id: (tokens or None, truncated) for doc_id, tokens, truncated in zip(*columns, strict=False)}
 
 
 def _prompts(runs: Sequence[tuple[int, Run]], task: str) -> list[dict[str, Any]]:

@@ -44,12 +44,22 @@ def read_sample(row: dict[str, Any], metric: str, occurrence: int) -> Sample:
         target_hash=row.get("target_hash", ""),
         question=next((doc[f] for f in _QUESTION_FIELDS if isinstance(doc.get(f), str)), prompt),
         prompt=prompt,
-        target=str(row["target"]),
+        target=_target(row, prompts),
         responses=_responses(row["resps"], prompts),
         filtered=_filtered(row.get("filtered_resps")),
         score=number_of(row.get(metric)),
         fact=(doc["fact_type"], doc["distance"]) if {"fact_type", "distance"} <= doc.keys() else None,
     )
+
+
+def _target(row: dict[str, Any], prompts: list[dict]) -> str:
+    """What was expected; of a choice its text where lm-eval notes its number, and each choice has a text of its own."""
+    target, first = str(row["target"]), (row["resps"] or [[]])[0]
+    choices = [str(prompt.get("arg_1", "")).strip() for prompt in prompts]
+    scored = bool(first) and not isinstance(first[0], str)
+    if scored and target.isdecimal() and int(target) < len(choices) == len(set(choices)):
+        return choices[int(target)]
+    return target
 
 
 def _responses(resps: list, prompts: list[dict]) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ def test_a_generation_task_written_by_lm_eval(dummy_folder: Path) -> None:
 
 def test_a_choice_task_written_by_lm_eval(dummy_folder: Path) -> None:
     run = dummy_run(dummy_folder, "picks")
+    assert [sample.target for sample in run.samples][:2] == ["blue", "sparrow"]
     assert run.metric == "acc"
     assert [sample.score for sample in run.samples] == [0.0, 0.0, 1.0]
     assert [sample.responses for sample in run.samples] == [("stone",), ("carrot",), ("snow",)]
