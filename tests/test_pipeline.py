@@ -77,6 +77,14 @@ def test_texts_bytes_and_states_are_those_of_one_process(tmp_path, count, spec):
         assert all(seconds[hop] > 0 for hop in leaving)
 
 
+def nothing(chain):
+    return list(chain.answer([], 4))
+
+
+def test_a_run_with_nothing_left_to_do_ends(tmp_path):
+    assert processes(2, member, tmp_path, 2, nothing) == [("returned", ([], None)), ("returned", None)]
+
+
 def test_scores_are_those_of_one_process(tmp_path):
     ((_, (found, _)), _) = processes(2, member, tmp_path, 2, scored)
     expected = scored(alone())

@@ -124,16 +124,12 @@ def test_shuffled_relays_in_several_processes_are_refused_before_weights_load(ho
         LatentMASLM(pretrained=str(home / "model"), prompts=str(home / "prompts.yaml"), relay="shuffled", device="cpu")
 
 
-def test_a_pipeline_of_two_processes_gives_the_same_texts_and_resumes(home, tmp_path, expected):
-    run_dir = tmp_path / "run"
+def test_a_pipeline_of_two_processes_gives_the_same_texts_and_any_other_run_goes_on_with_them(home, tmp_path, expected):
+    out, run_dir = tmp_path / "first.json", tmp_path / "run"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-
-    def run(out, **changes):
-        arguments = command(home, out, run_dir=str(run_dir), pipeline=True, pipeline_timeout=60, **changes)
-        subprocess.run([*launcher, *arguments], check=True, env=environment(ACCELERATE_USE_CPU="true"), timeout=300)
-        return json.loads(out.read_text())
-
-    found = run(tmp_path / "first.json")
+    arguments = command(home, out, run_dir=str(run_dir), pipeline=True, pipeline_timeout=60)
+    subprocess.run([*launcher, *arguments], check=True, env=environment(ACCELERATE_USE_CPU="true"), timeout=300)
+    found = json.loads(out.read_text())
     assert found["texts"] == expected["texts"]
     told, summary = found["latentmas"], found["latentmas"]["summary"]["sampled"]
     assert told["processes"] == 2
@@ -144,7 +140,8 @@ def test_a_pipeline_of_two_processes_gives_the_same_texts_and_resumes(home, tmp_
     assert summary["seconds"]["compression"] > 0
     records = finished(run_dir)
     assert len(records) == 5
-    assert run(tmp_path / "second.json")["texts"] == expected["texts"]
+    # another number of processes goes on with the same folder
+    assert alone(home, tmp_path / "second.json", run_dir=str(run_dir))["texts"] == expected["texts"]
     assert finished(run_dir) == records
 
 
