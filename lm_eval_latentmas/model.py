@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import transformers
@@ -79,13 +79,14 @@ class LatentMASLM(HFLM):
         attention.register()
         try:
             self._load(pretrained, loading)
+            self._open()
         except BaseException as error:
             if self._ring is not None:
                 self._ring.watch.fail(error)
             raise
-        if self._ring is not None and self._ring.rank != 0:
-            self._serve()
-        self._open()
+        if self._serves:
+            self.chain.serve()
+            sys.exit(0)  # process 0 has its results: lm-eval goes no further here
 
     def _load(self, pretrained: str | transformers.PreTrainedModel, loading: dict[str, Any]) -> None:
         """Load the model and prove it; in a pipeline, see that all processes have the same one."""
@@ -98,12 +99,15 @@ class LatentMASLM(HFLM):
         verify(self.adapter)
         self.fingerprint = fingerprint(self.model, self.tokenizer)
         if self._ring is not None:
-            self._ring.agree({**self.claims, "fingerprint": self.fingerprint, "max_length": self.max_length})
+            # machines may keep the same weights in different folders
+            loading = {name: value for name, value in self.claims["loading"].items() if name not in _PATHS}
+            told = {"fingerprint": self.fingerprint, "max_length": self.max_length}
+            self._ring.agree({**self.claims, "loading": loading, **told})
 
-    def _serve(self) -> NoReturn:
-        """Run this process's agents of a pipeline until process 0 has its results; lm-eval goes no further here."""
-        self._chain(self._diagnostics()).serve()
-        sys.exit(0)
+    @property
+    def _serves(self) -> bool:
+        """Whether this process runs agents of a pipeline for process 0, and answers nothing itself."""
+        return self._ring is not None and self._ring.rank != 0
 
     def _adapting(self) -> dict[str, Any]:
         """What adapters are made with, beside model and tokenizer."""
@@ -141,13 +145,15 @@ class LatentMASLM(HFLM):
 
     def _open(self) -> None:
         """Open the journal and make the chain, once the model is there."""
+        self.chain = self._chain(self._diagnostics())
+        if self._serves:
+            return
         check_together(self.settings.relay, self.world_size)
         self.launch = Launch(self.world_size)
         self.journal = Journal(self.launch.folder(self.settings.run_dir), self.claims)
         keep_samples_in(self.settings.run_dir)
         self.journal.claim("model", {"fingerprint": self.fingerprint, "max_length": self.max_length})
         self.without_agents: dict[str, str] = {}
-        self.chain = self._chain(self._diagnostics())
         if self._ring is not None:
             weakref.finalize(self, self._ring.end)
 
@@ -384,6 +390,8 @@ class LatentMASLM(HFLM):
         return told
 
 
+#: Loading arguments whose effect the model's fingerprint tells.
+_PATHS = {"pretrained", "tokenizer"}
 #: Loading arguments that change speed or place, never the text.
 _HARMLESS = {"batch_size", "max_batch_size", "device", "cache_dir", "token", "offload_folder", "trust_remote_code"}
 
