@@ -14,7 +14,10 @@ from .samples import Sample, number_of, read_sample
 
 # the seed, which arms are averaged over, and arguments that change no answer
 NOT_A_SETTING = frozenset(
-    "seed run_dir diagnostics device agent_devices batch_size max_batch_size chunk_bytes transport compile".split()  # noqa: SIM905
+    [
+        *("seed", "run_dir", "diagnostics", "transport", "compile", "batch_size", "max_batch_size", "chunk_bytes"),
+        *("device", "agent_devices", "pipeline", "pipeline_timeout"),
+    ]
 )
 
 

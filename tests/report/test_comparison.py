@@ -237,6 +237,13 @@ def test_holm_covers_every_comparison_made(write_run: Callable[..., Path]) -> No
     assert not first.distinguishable
 
 
+def test_where_agents_ran_makes_no_other_arm(write_run: Callable[..., Path]) -> None:
+    write_run({"sums": [1, 0]}, compressor="gen", seed=1)
+    places = {"pipeline": True, "pipeline_timeout": 60, "agent_devices": "planner:cpu"}
+    last = write_run({"sums": [1, 0]}, compressor="gen", seed=2, **places)
+    assert [(arm.name, arm.seeds("sums")) for arm in arms_in(last.parent)] == [("gen", (1, 2))]
+
+
 def test_runs_of_any_model_can_be_compared(dummy_folder: Path) -> None:
     arms = arms_in(dummy_folder)
     runs = arms[0].runs["picks"]

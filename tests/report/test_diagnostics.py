@@ -89,6 +89,12 @@ def test_pictures_show_both_arms(findings: Findings) -> None:
     assert data_uri(maps)
 
 
+def test_a_run_directory_that_was_moved_is_drawn_by_the_name_of_its_folder(tmp_path: Path, findings: Findings) -> None:
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    found = read_diagnostics([tmp_path / "moved" / "headwise"], findings.arms[1:])
+    assert "over the layers for headwise" in by_layer(found, findings.arms[1:]).text
+
+
 def test_the_page_carries_the_kept_tokens(findings: Findings) -> None:
     kept = sample_data(findings)["tasks"][0]["kept"]
     assert [(k["arm"], k["id"], k["agent"]) for k in kept] == [(0, 0, "planner"), (1, 0, "planner")]

@@ -18,7 +18,8 @@ def by_layer(diagnostics: Sequence[Diagnostics], arms: Sequence[Arm]) -> Picture
     measures = [m for m in MEASURES if any(m in d.measures for d in diagnostics)]
     if not measures:
         return None
-    look = styles([arm.name for arm in arms])
+    # a run directory that no arm names, because it was moved, goes by its folder
+    look = styles(list(dict.fromkeys([*(arm.name for arm in arms), *(d.arm for d in diagnostics)])))
     figure, panels = sheet(len(measures), columns=3, size=(4.2, 3.0))
     for panel, measure in zip(panels, measures, strict=True):
         for held in (d for d in diagnostics if measure in d.measures):
