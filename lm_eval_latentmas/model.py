@@ -68,7 +68,6 @@ class LatentMASLM(HFLM):
         self._attention = _attention_name(loading)
         self._loading = {"pretrained": _named(pretrained), **loading}
         self._configure(settings)
-        check_alone(settings.agent_devices, loading, processes())
         self.shares = shared_out(settings.pipeline, self.prompts, pretrained, loading)
         if self.shares is None:
             check_together(settings.relay, processes())
@@ -132,6 +131,7 @@ class LatentMASLM(HFLM):
         self.prompts = load_prompts(settings.prompts)
         self.compressor = compressor(settings.compressor, settings.hand_off)
         self._devices = agent_devices(settings.agent_devices, self.prompts)
+        check_alone(settings.agent_devices, self._loading, processes())
         self.seed = settings.seed if settings.seed is not None else torch.initial_seed()
         self.claims = self._claims()
         if settings.mode == "text":

@@ -152,9 +152,12 @@ def test_several_processes_have_no_agent_devices(tmp_path, monkeypatch):
         LatentMASLM(pretrained=saved_model(tmp_path), device="cpu", agent_devices="planner:cpu")
 
 
-def test_settings_of_a_pipeline_are_those_it_was_made_with(tmp_path):
+def test_settings_of_a_pipeline_are_those_it_was_made_with_and_devices_are_checked_again(tmp_path, monkeypatch):
     lm = LatentMASLM(pretrained=saved_model(tmp_path), device="cpu", latent_steps=2)
     with pytest.raises(ValueError, match="pipeline: its processes are made with their settings"):
         lm.with_settings(pipeline=True)
     with pytest.raises(ValueError, match="every process loads the model itself"):
         LatentMASLM(pretrained=lm.model, tokenizer=lm.tokenizer, pipeline=True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="2 processes would share these devices"):
+        lm.with_settings(agent_devices="planner:cpu")

@@ -7,12 +7,14 @@ from typing import Any
 
 from lm_eval.models.huggingface import HFLM
 
+from lm_eval_latentmas.agents import load_prompts
 from lm_eval_latentmas.config import is_known, own_arguments, split_arguments
 from lm_eval_latentmas.grid.plan import Cell, Grid
 from lm_eval_latentmas.launch import check_together, processes
 from lm_eval_latentmas.model import LatentMASLM
 from lm_eval_latentmas.naming import nearest
 from lm_eval_latentmas.relay.presets import compressor
+from lm_eval_latentmas.seats import agent_devices, check_alone
 
 
 class Weights:
@@ -53,7 +55,15 @@ def check_arguments(grid: Grid) -> None:
         for name in cell.arguments:
             if not is_known(name, HFLM):
                 raise ValueError(f"{cell.name}: unknown argument {nearest(name, own_arguments())}")
-        settings, _ = split_arguments(split(grid.arguments(cell))[0], HFLM)
+        own, loading = split(grid.arguments(cell))
+        settings, _ = split_arguments(own, HFLM)
         compressor(settings.compressor, settings.hand_off)
+        agent_devices(settings.agent_devices, load_prompts(settings.prompts))
+        check_alone(settings.agent_devices, loading, processes())
         if not settings.pipeline:
             check_together(settings.relay, processes())
+        elif len(grid.cells) > 1:
+            raise ValueError(
+                f"pipeline={settings.pipeline}: its processes are made with their settings, and one loaded model "
+                f"serves all {len(grid.cells)} runs; leave it out, or start lm_eval once for each setting"
+            )

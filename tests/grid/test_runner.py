@@ -122,12 +122,27 @@ def test_a_wrong_argument_stops_before_weights_load(home: Path, tmp_path: Path, 
     assert counted["loads"] == 0
 
 
-def test_a_control_that_needs_one_process_is_refused_in_several_before_weights_load(
-    home: Path, tmp_path: Path, counted: dict[str, int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("arms", "message"),
+    [
+        (arms_of("gen,shuffled"), r"relay=shuffled: .* each of 2 processes"),
+        ([{"compressor": ["gen", "full"], "pipeline": True}], r"pipeline=True: .* 2 runs"),
+        ([{"compressor": "gen"}, {"agent_devices": "planner:cpu"}], "2 processes would share these devices"),
+        ([{"compressor": "gen"}, {"agent_devices": "planer:cpu"}], "did you mean 'planner'"),
+        ([{"compressor": "gen"}, {"prompts": "nowhere.yaml"}], "prompts=nowhere.yaml: no such file"),
+    ],
+)
+def test_what_any_cell_cannot_run_is_refused_before_weights_load(
+    home: Path,
+    tmp_path: Path,
+    counted: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    arms: list[dict[str, Any]],
+    message: str,
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match=r"relay=shuffled: .* each of 2 processes"):
-        runner.run_grid(grid(home, tmp_path, arms_of("gen,shuffled"), seeds=(1,)))
+    with pytest.raises(ValueError, match=message):
+        runner.run_grid(grid(home, tmp_path, arms, seeds=(1,)))
     assert counted["loads"] == 0
 
 
