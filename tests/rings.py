@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
@@ -44,12 +45,11 @@ def processes(count: int, run: Callable[..., Any], folder: Path, *arguments: Any
         started[rank].join()
     assert not hung, f"processes {hung} did not end"
     outcomes: list[Any] = [("died", process.exitcode) for process in started]
-    while True:
-        try:
+    with contextlib.suppress(queue.Empty):  # one that died told nothing
+        for _ in started:
             rank, outcome = told.get(timeout=0.2)
-        except queue.Empty:
-            return outcomes
-        outcomes[rank] = outcome
+            outcomes[rank] = outcome
+    return outcomes
 
 
 def _member(rank: int, count: int, meeting: str, told: Any, run: Callable[..., Any], arguments: tuple) -> None:

@@ -2,10 +2,12 @@
 
 import os
 import signal
-import subprocess
+import threading
 import time
+import weakref
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pyarrow.parquet
 import pytest
@@ -156,6 +158,28 @@ def test_processes_work_on_several_batches_at_once_and_on_no_more_than_a_few(tmp
     assert all(first[batch + 4][0] > last[batch][0] - 0.02 for batch in range(8))
 
 
+def noting_batches(rank, chain, ring):
+    """Keep weak references to the batches of process 0."""
+    advance, chain.batches = chain.advance, []
+
+    def run(batch, until):
+        chain.batches.append(weakref.ref(batch))
+        advance(batch, until)
+
+    chain.advance = run
+
+
+def first_batch_alone(chain):
+    thoughts = chain.thoughts([chain.plan(question) for question in asked()], 1)
+    next(thoughts)
+    return [batch() is None for batch in chain.batches]
+
+
+def test_a_batch_is_let_go_of_and_an_evaluation_that_nobody_finishes_holds_no_process(tmp_path):
+    outcomes = processes(2, member, tmp_path, 2, first_batch_alone, noting_batches, patience=20)
+    assert outcomes == [("returned", ([True], None)), ("returned", None)]
+
+
 def slow(rank, chain, ring):
     if rank == 1:
         adapter = chain.seats[0].adapter
@@ -210,16 +234,29 @@ def failing(rank, chain, ring):
     at_second_batch(fail)(rank, chain, ring)
 
 
+def until_failed(ring):
+    until = time.monotonic() + 30
+    while not ring.watch.failure and time.monotonic() < until:
+        time.sleep(0.05)
+
+
 def sleeping(rank, chain, ring):
-    at_second_batch(lambda: time.sleep(3))(rank, chain, ring)
+    at_second_batch(lambda: until_failed(ring))(rank, chain, ring)
 
 
 def stopping(rank, chain, ring):
-    def stop():
-        subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
-        os.kill(os.getpid(), signal.SIGSTOP)
+    """Process 1 stops itself, and process 0 lets it go on once it counts as lost."""
+    if rank == 1:
+        ring.watch.tell("stopped", str(os.getpid()))
+    else:
+        (process,) = ring.watch.wait(["stopped"])
 
-    at_second_batch(stop)(rank, chain, ring)
+        def go_on():
+            until_failed(ring)
+            os.kill(int(process), signal.SIGCONT)
+
+        threading.Thread(target=go_on, daemon=True).start()
+    at_second_batch(lambda: os.kill(os.getpid(), signal.SIGSTOP))(rank, chain, ring)
 
 
 def altering_states(rank, chain, ring):
@@ -263,6 +300,14 @@ def breaking_a_thread(rank, chain, ring):
         channel._pieces = broken
 
 
+def claiming_too_much(rank, chain, ring):
+    dumps = channel.json.dumps
+    if rank == 1:
+        channel.json = SimpleNamespace(
+            dumps=lambda header: dumps(header | {"bodies": [1 << 60]}), loads=channel.json.loads
+        )
+
+
 def everywhere(outcomes, wanted, but=()):
     """All processes raised the same one-line PipelineError; those of ``but`` something of their own."""
     told = {text for rank, (kind, text) in enumerate(outcomes) if rank not in but}
@@ -294,6 +339,13 @@ def test_an_exception_is_named_on_all(tmp_path, count):
 def test_a_thread_that_fails_beside_the_work_ends_it_on_all(tmp_path):
     outcomes = processes(2, member, tmp_path, 2, written, breaking_a_thread)
     everywhere(outcomes, f"{PROCESS_1} failed: LookupError: no such piece")
+
+
+def test_a_message_that_memory_cannot_hold_is_no_lost_connection(tmp_path):
+    outcomes = processes(2, member, tmp_path, 2, written, claiming_too_much)
+    everywhere(
+        outcomes, f"process 0 (agent3, judger) failed: MemoryError: no room for {1 << 60} bytes from {PROCESS_1}"
+    )
 
 
 def breaking(chain):
@@ -345,6 +397,18 @@ def test_processes_of_different_settings_are_refused_on_all(tmp_path):
             "them alike",
         )
     }
+
+
+def sharing(rank, ranks):
+    ring = Ring([f"process {n} ({'planner' if rank else 'planner, critic'})" for n in range(ranks)], 20)
+    with ring.watch.guarding():
+        ring.agree({})
+
+
+def test_processes_that_share_the_agents_out_in_other_ways_are_refused_on_all(tmp_path):
+    for kind, text in processes(2, sharing, tmp_path, 2):
+        assert kind == "raised"
+        assert "differs from process 0: agents is ['process 0 (planner)'" in text
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------

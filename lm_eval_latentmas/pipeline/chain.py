@@ -53,15 +53,19 @@ class PipelineChain(Chain):
             # all that may be underway at the first; later one for every batch that is taken
             for later in range(place + ahead - 1 if place else 0, min(place + ahead, len(batches))):
                 self._ring.channel.send(*letter(first + later, self.underway(batches[later])))
-            batch = self._taken(first + place)
-            batch.plans = asked  # the same, and known to the caller as these objects
-            self.advance(batch, len(self.prompts.thinkers))
-            yield self.handed(batch)
+            yield self._finished(first + place, asked)
 
     @property
     def has_thought(self) -> bool:
         """Whether a batch has come."""
         return self._ring.channel.has_message
+
+    def _finished(self, number: int, plans: Sequence[Plan]) -> list[Handed]:
+        """What the thinking agents leave of a batch, which is not held any longer than that."""
+        batch = self._taken(number)
+        batch.plans = plans  # the same, and known to the caller as these objects
+        self.advance(batch, len(self.prompts.thinkers))
+        return self.handed(batch)
 
     def _taken(self, wanted: int) -> Underway:
         """The batch of a number; those before it are left of an evaluation that nobody finished."""

@@ -105,10 +105,13 @@ class Channel:
         time.sleep(_POLL)
 
     def finish(self) -> None:
-        """Send what waits, and end; the process before this one must have finished."""
+        """Send what waits, and end when the process before this one has; what still comes is dropped."""
         self._out.put(None)
         for thread in self._threads:
             while thread.is_alive():
+                while not self._in.empty():
+                    self._in.get()
+                self._taken.set()
                 thread.join(_POLL)
                 self._watch.tick()
 
@@ -164,7 +167,10 @@ class Channel:
     def _read(self, size: int, patience: timedelta | None = None) -> memoryview:
         """The next ``size`` bytes, each piece within ``patience``, by default the watch's timeout."""
         patience = patience or timedelta(seconds=self._watch.timeout)
-        whole = torch.empty(size, dtype=torch.uint8)
+        try:
+            whole = torch.empty(size, dtype=torch.uint8)
+        except RuntimeError as error:  # like that of a lost connection, which this is not
+            raise MemoryError(f"no room for {size} bytes from {self.sender}") from error
         pieces = whole.split(CHUNK) if size else ()
         for work in _ahead(dist.irecv(piece, self._before, group=self._group) for piece in pieces):
             work.wait(patience)

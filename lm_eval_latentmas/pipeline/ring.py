@@ -46,8 +46,11 @@ class Ring:
         return mine or dist.TCPStore(host, box[0], is_master=False, timeout=waits)
 
     def agree(self, facts: dict[str, Any]) -> None:
-        """Compare what texts depend on. Raises ValueError, in every process, where one differs from process 0."""
-        self.watch.tell(f"facts/{self.rank}", json.dumps(facts, sort_keys=True, default=str))
+        """Compare what texts depend on, and who has which agents.
+
+        Raises ValueError, in every process, where one differs from process 0.
+        """
+        self.watch.tell(f"facts/{self.rank}", json.dumps({"agents": self.watch.names} | facts, default=str))
         told = [json.loads(text) for text in self.watch.wait([f"facts/{rank}" for rank in range(self.processes)])]
         for name, other in zip(self.watch.names, told, strict=True):
             if found := differences(told[0], other):
