@@ -43,7 +43,7 @@ def answers(server: str, patience: float = PATIENCE) -> bool:
             urllib.request.urlopen(urllib.request.Request(server, method="HEAD"), timeout=patience).close()
         except urllib.error.HTTPError:
             pass  # a refusal is an answer
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:  # a ValueError is no address
             # certificates are the business of whoever fetches, with settings of its own
             if not isinstance(getattr(error, "reason", error), ssl.SSLError):
                 return

@@ -57,6 +57,11 @@ def test_a_port_where_nobody_listens_does_not_answer() -> None:
     assert not reach.answers(f"http://127.0.0.1:{port}")
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_is_no_address_does_not_answer() -> None:
+    assert not reach.answers(reach.origin("mirror.invalid"))
+
+
 def test_an_address_is_parted() -> None:
     address = "https://github.com/evalplus/releases/x.gz"
     assert (reach.origin(address), reach.host(address)) == ("https://github.com", "github.com")

@@ -64,6 +64,14 @@ def test_a_folder_can_be_closed_and_folders_of_others_stay(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == [stranger.name]
 
 
+def test_a_process_of_another_number_does_not_take_the_folder_of_the_one_it_comes_from() -> None:
+    pool._home.cache_clear()
+    path = pool._home(1).path
+    assert pool._home(2).path != path
+    assert path.is_dir()
+    pool._home.cache_clear()
+
+
 def test_programs_get_folders_inside_it(tmp_path: Path) -> None:
     pool._home.cache_clear()
     assert Sandbox().run(Call("def f():\n    return 1\n", "f", [[]])).outputs == [1]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +145,9 @@ def _attempt(call: Call, limits: Limits, wall: _Wall) -> tuple[Execution, list[s
     return read_execution(report, written, len(call.inputs), limits), ready["unsupported"]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _home(process: int) -> TemporaryFolder:
-    """Where this process's programs get their folders."""
+    """Where this process's programs get their folders; a forked one keeps that of its parent, which would go too."""
     return TemporaryFolder()
 
 
