@@ -268,6 +268,7 @@ class Chain:
                     unthought -= 1
                     ready.append(self._job(left))
                     handed[id(left.plan)] = replace(left, relay=None)  # the job alone holds it, and lets go of it
+                del left
             done = []
             if ready and decoder.free:
                 say("answering")

@@ -1,5 +1,7 @@
 """The chain as a whole: lossless where it must be, and the same whatever the batch."""
 
+import weakref
+
 import pytest
 import torch
 from tiny import byte_tokenizer, tiny_model
@@ -258,3 +260,18 @@ def test_the_oracle_mass_is_the_next_prompts_attention(adapter, prompts):
         for layer, layer_weights in enumerate(weights):
             expected = layer_weights[0, :, held:, :held].reshape(2, 2, -1, held).sum(dim=(1, 2))
             torch.testing.assert_close(seen[0].mass[layer][row, :, :held], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_relay_is_let_go_of_once_the_judger_has_read_it(adapter, prompts):
+    made, relays = chain(adapter, prompts), []
+    think = made.think
+
+    def noted(plans):
+        handed = think(plans)
+        relays.extend(weakref.ref(left.relay) for left in handed)
+        return handed
+
+    made.think = noted
+    answers = made.answer([made.plan(question) for question in questions()], 1)
+    next(answers)
+    assert [relay() for relay in relays] == [None]
