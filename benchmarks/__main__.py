@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, help="of every comparison (default: 5; with --toy 2)")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results.json"), help="(default: %(default)s)")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_const", const="quick", dest="size", help="about twenty minutes")
+    size.add_argument("--quick", action="store_const", const="quick", dest="size", help="about an hour on two cores")
     size.add_argument("--toy", action="store_const", const="toy", dest="size", help="seconds; measures nothing")
     size.add_argument("--gpu", action="store_const", const="gpu", dest="size", help="Qwen3-4B's shape in bfloat16")
     given = parser.parse_args(arguments)

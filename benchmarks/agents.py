@@ -39,7 +39,7 @@ def run(sizes: Sizes) -> Table:
         for spec in sizes.compared:
             share = ratio(seconds[spec], seconds["full"])
             shares.setdefault(spec, []).append(share.median)
-            table.rows.append(
+            table.add(
                 {
                     "model": f"{name}, {adapter.layers} layers",
                     "batch": sizes.agents_rows,

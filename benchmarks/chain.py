@@ -39,7 +39,7 @@ def run(sizes: Sizes) -> Table:
         adapter = load(name, layers, sizes)
         for rows in sizes.batches:
             line, share = _equal(adapter, rows, sizes)
-            table.rows.append({"model": f"{name}, {adapter.layers} layers", "batch": rows, **line})
+            table.add({"model": f"{name}, {adapter.layers} layers", "batch": rows, **line})
             if layers is None and name == "embedded":
                 shares[rows] = share
         table.rows[-1] |= _skewed(adapter, rows, sizes)

@@ -37,7 +37,7 @@ def run(sizes: Sizes) -> Table:
                 gain = ratio(seconds["loop"], seconds[way])
                 worst[way] = min(worst[way], gain.median)
                 line |= {way: Spread.of(seconds[way]), f"loop / {way}": gain}
-            table.rows.append(line)
+            table.add(line)
     table.target("loop / exact, least over shapes", worst["exact"], least=4)
     table.target("loop / fast, least over shapes", worst["fast"], least=8)
     return table

@@ -76,7 +76,7 @@ def run(sizes: Sizes) -> Table:
     seconds = interleaved(ways, sizes.rounds)
     decoded = sum(lengths) - answers  # the first token of an answer comes from its prompt's pass
     for way, taken in seconds.items():
-        table.rows.append(
+        table.add(
             {
                 "way": way,
                 "model": f"{name}, {adapter.layers} layers",

@@ -101,7 +101,7 @@ def lossless(adapter: ModelAdapter, questions: Sequence[Question]) -> Table:
         cache = LiveCache.from_relay(left.relay, [left.cursor], reserve=len(plan.prompts[-1]))
         logits = adapter.logits(prefill(adapter, cache, [plan.prompts[-1]]))[0]
         dense = _dense(adapter, plan)
-        table.rows.append(
+        table.add(
             {
                 "document": "all" if plan.question is together else plan.question.doc_id,
                 "positions": sum(map(len, plan.prompts)),
@@ -130,7 +130,7 @@ def presets(adapter: ModelAdapter, questions: Sequence[Question], latent_steps: 
     for spec in COMPRESSORS:
         made = chain(adapter, spec, latent_steps)
         records = [record for _, record in made.answer([made.plan(question) for question in questions], len(questions))]
-        table.rows.append(
+        table.add(
             {
                 "compressor": spec,
                 "L": sum(record.prompt_tokens for record in records) / len(records),

@@ -52,7 +52,7 @@ def run(sizes: Sizes) -> Table:
         totals = {spec: [sum(hops) for hops in found["seconds"][gigabits, spec]] for spec in sizes.linked}
         for spec in sizes.linked:
             last = [hops[-1] for hops in found["seconds"][gigabits, spec]]
-            table.rows.append(
+            table.add(
                 {
                     "Gbit/s": gigabits,
                     "compressor": spec,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -38,6 +39,11 @@ class Table:
     note: str
     rows: list[dict[str, Any]] = field(default_factory=list)
     targets: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Append a row, and show it at once: a run that is stopped has then not been for nothing."""
+        self.rows.append(row)
+        print(", ".join(f"{column} {_text(value)}" for column, value in row.items()), file=sys.stderr, flush=True)
 
     def target(self, what: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
         """Hold a measured value against a bound."""

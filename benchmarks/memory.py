@@ -35,9 +35,9 @@ def run(sizes: Sizes) -> Table:
     name = next(iter(sizes.models))
     for spec in ("h-obf", "full"):
         for rows in sizes.batches:
-            table.rows.append(_case(f"{name}:{spec}:{rows}", sizes))
+            table.add(_case(f"{name}:{spec}:{rows}", sizes))
     flat = _case("flat", sizes)
-    table.rows.append(flat)
+    table.add(flat)
     table.target("peak / caches, most", max(row["peak / caches"] for row in table.rows[:-1]), most=1.2)
     table.target(f"peak after {sizes.documents} documents / after a quarter of them", flat["late / early"], most=1.02)
     return table

@@ -1,4 +1,4 @@
-"""How much a benchmark run does: in full, quick (twenty minutes on two cores), toy (seconds), or on a GPU."""
+"""How much a benchmark run does: in full, quick (an hour on two cores), toy (seconds), or on a GPU."""
 
 from __future__ import annotations
 
