@@ -20,7 +20,8 @@ _NEW = {
 _RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
 _DEVICES = ("/dev/null", "/dev/urandom")
-FOLDER = "/tmp"  # the one place inside that can be written to
+# the one place inside that can be written to; by a name that no interpreter or package lies under
+FOLDER = "/program"
 
 
 def enter(root: str, paths: Sequence[str], file_bytes: int) -> int:
