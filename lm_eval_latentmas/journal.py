@@ -18,7 +18,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_latentmas.records import Record
+from lm_eval_latentmas.records import Record, frozen
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -152,12 +152,7 @@ def _file_name() -> str:
 
 def _record(text: str) -> Record:
     names = {field.name for field in fields(Record)}
-    return Record(**{name: _frozen(value) for name, value in json.loads(text).items() if name in names})
-
-
-def _frozen(value: Any) -> Any:
-    """JSON's lists as tuples, as a record has them."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return Record(**{name: frozen(value) for name, value in json.loads(text).items() if name in names})
 
 
 def differences(held: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:

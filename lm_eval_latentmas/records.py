@@ -66,3 +66,10 @@ class Response(str):
 
     def __getnewargs__(self) -> tuple[str, Record | None]:
         return str(self), self.record
+
+
+def frozen(value: Any) -> Any:
+    """Plain JSON with its lists as tuples, at any depth: what a frozen dataclass held before it was written."""
+    if isinstance(value, dict):
+        return {name: frozen(part) for name, part in value.items()}
+    return tuple(map(frozen, value)) if isinstance(value, list) else value

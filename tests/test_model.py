@@ -343,6 +343,7 @@ def test_settings_without_effect_are_named(home, caplog):
     assert settings.idle() == ["latent_steps", "positions", "kv_budget"]
     assert "mode=single: latent_steps, positions, kv_budget set, without effect" in caplog.text
     assert LatentMASLM(**arguments(home)).settings.idle() == []
+    assert LatentMASLM(**arguments(home, pipeline_timeout=9)).settings.idle() == ["pipeline_timeout"]
 
 
 def test_settings_that_the_compressor_does_not_follow_are_named(home, caplog):

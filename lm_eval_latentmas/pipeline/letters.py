@@ -13,6 +13,7 @@ from lm_eval_latentmas.cache import Relay
 from lm_eval_latentmas.links import Carried, received, written
 from lm_eval_latentmas.pipeline.channel import BadMessage, Message
 from lm_eval_latentmas.planning import Plan, Question
+from lm_eval_latentmas.records import frozen
 from lm_eval_latentmas.sampling import Generation
 from lm_eval_latentmas.underway import Underway
 
@@ -61,14 +62,7 @@ def opened(message: Message, sender: str, fingerprint: str, devices: Sequence[to
 
 
 def _plan(fields: dict[str, Any]) -> Plan:
-    made = {name: _frozen(value) for name, value in fields.items()}
+    made = {name: frozen(value) for name, value in fields.items()}
     for name in ("question", "thinking_about"):
         made[name] = Question(**made[name] | {"generation": Generation(**made[name]["generation"])})
     return Plan(**made | {"generation": Generation(**made["generation"])})
-
-
-def _frozen(value: Any) -> Any:
-    """JSON's lists as tuples, as plans have them."""
-    if isinstance(value, dict):
-        return {name: _frozen(part) for name, part in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
