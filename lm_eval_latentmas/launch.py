@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import uuid
+import weakref
+from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
@@ -26,6 +29,24 @@ def check_together(relay: str, count: int) -> None:
         )
 
 
+def leave_at_exit(group: dist.ProcessGroup | None = None) -> None:
+    """Let a gloo group, by default that of all processes, end before the interpreter does.
+
+    A thread of gloo may still hold the tensors of the last exchange; freeing them without an interpreter, it aborts the
+    process, although the work is done. Nccl's groups are left alone: destroying them can wait for ever.
+    """
+    if dist.get_backend(group) == "gloo":
+        # finalizers run in reverse order: those made later, of what uses the group, before this one
+        weakref.finalize(dist, _leave, group)
+
+
+def _leave(group: dist.ProcessGroup | None) -> None:
+    # after an error an exchange may never end, and the exit status is that of the error anyway
+    if dist.is_initialized() and not hasattr(sys, "last_value"):
+        with suppress(ValueError):  # ended by whoever made it
+            dist.destroy_process_group(group)
+
+
 class Launch:
     """One start of the program, over one or several processes.
 
@@ -34,6 +55,8 @@ class Launch:
 
     def __init__(self, world_size: int) -> None:
         self._shared = world_size > 1 and dist.is_available() and dist.is_initialized()
+        if self._shared:
+            leave_at_exit()
         self.id = self.gathered(uuid.uuid4().hex)[0]
         self.machines = self.gathered(socket.gethostname())
         self._temporary: TemporaryFolder | None = None

@@ -177,3 +177,35 @@ def test_a_killed_run_goes_on_where_it_was(home, tmp_path, expected):
     assert len(after) == 5
     # records hold the seconds that each sample took, so an equal record is one that was not computed again
     assert {key: after[key] for key in kept} == kept
+
+
+LEAVING = """
+import atexit, sys
+def report():
+    print("torch" in sys.modules and sys.modules["torch.distributed"].is_initialized())
+atexit.register(report)  # first registered, so last to run
+import torch.distributed as dist
+from lm_eval_latentmas.launch import Launch, leave_at_exit
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+if sys.argv[1] == "launch":
+    Launch(2)
+else:
+    own = dist.new_group(backend="gloo")
+    leave_at_exit()
+    leave_at_exit(own)
+if sys.argv[2] == "ended":
+    dist.destroy_process_group()
+elif sys.argv[2] == "failed":
+    raise ValueError("the work failed")
+"""
+
+
+@pytest.mark.parametrize("group", ["launch", "own"])
+@pytest.mark.parametrize(("end", "open_"), [("done", False), ("ended", False), ("failed", True)])
+def test_gloo_is_left_before_the_interpreter_ends(group, end, open_):
+    """Otherwise a thread of gloo that still holds a tensor aborts a process whose work is done."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVING, group, end], capture_output=True, text=True, env=environment(), timeout=120
+    )
+    assert done.stdout.split() == [str(open_)]
+    assert (done.returncode, done.stderr) == (0, "") if end != "failed" else "the work failed" in done.stderr

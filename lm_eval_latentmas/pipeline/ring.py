@@ -11,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 
 from lm_eval_latentmas.journal import differences
+from lm_eval_latentmas.launch import leave_at_exit
 from lm_eval_latentmas.pipeline.channel import Channel
 from lm_eval_latentmas.pipeline.watch import Watch
 
@@ -32,6 +33,8 @@ class Ring:
         waits = timedelta(seconds=max(timeout, 60))
         # gloo, because messages are host memory; a group of its own, whatever the launch uses
         self._group = dist.new_group(backend="gloo", timeout=waits)
+        leave_at_exit()
+        leave_at_exit(self._group)
         self.watch = Watch(self._store(waits), self.rank, names, timeout)
         self.watch.start()
         # plans are small and all there from the beginning; a bound on them could close a ring of full queues
