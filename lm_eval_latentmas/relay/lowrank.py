@@ -8,8 +8,11 @@ from torch import Tensor
 # a filter of higher degree separates neighbours sooner, but the largest eigenvalue then drowns the wanted ones
 DEGREE = 4
 FILTERS_PER_ROUND = 2
-ROUNDS = {"fast": 2, "exact": 5}
-SPARE = 12
+# the most rounds where matrices whose pairs have settled leave early; fewer, wider ones where that waits for a device
+ROUNDS = {"fast": 6, "exact": 9}
+SPARE = 6
+UNCHECKED_ROUNDS = 2
+UNCHECKED_SPARE = 12
 # what float32 states can tell apart
 PRECISION = 2.0**-23
 # the largest residual of a settled eigenpair, in units of the largest eigenvalue
@@ -36,7 +39,9 @@ def row_space(rows: Tensor) -> Tensor:
         lower = torch.linalg.cholesky_ex(gram).L
         trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
         if bool((lower.diagonal(dim1=-2, dim2=-1).amin(-1) ** 2 > PIVOT * trace).all()):
-            return torch.linalg.solve_triangular(lower, rows, upper=False)
+            eye = torch.eye(n, dtype=rows.dtype).expand_as(gram)
+            # the inverse times the rows: rows are long, and products faster than substitution
+            return torch.linalg.solve_triangular(lower, eye, upper=False) @ rows
     energy, vectors = torch.linalg.eigh(gram)
     floor = energy[..., -1:] * (max(n, d) * PRECISION) ** 2
     there = (energy > floor) & (energy > 0)
@@ -71,11 +76,20 @@ def leading(gram: Tensor, count: int, svd: str) -> tuple[Tensor, Tensor]:
     d = gram.shape[-1]
     count = min(count, d)
     flat = gram.reshape(-1, d, d)
-    if 3 * (count + SPARE) > d:
+    if 3 * (count + _spare(flat)) > d:
         vectors, energy = _direct(flat, count)
     else:
         vectors, energy = _iterated(flat, count, svd)
     return vectors.mT.reshape(*gram.shape[:-2], count, d), energy.clamp_min(0).reshape(*gram.shape[:-2], count)
+
+
+def _checked(gram: Tensor) -> bool:
+    """Whether asking which pairs have settled costs nothing."""
+    return gram.device.type == "cpu"
+
+
+def _spare(gram: Tensor) -> int:
+    return SPARE if _checked(gram) else UNCHECKED_SPARE
 
 
 def _direct(gram: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -86,18 +100,20 @@ def _direct(gram: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _iterated(gram: Tensor, count: int, svd: str) -> tuple[Tensor, Tensor]:
     """Leading pairs of Gram matrices, (n, d, d): (n, d, count), (n, count)."""
     # widths that are no multiple of 8 make slower products
-    block = -(-(count + SPARE) // 8) * 8
+    block = -(-(count + _spare(gram)) // 8) * 8
+    fast = ROUNDS["fast"] if _checked(gram) else UNCHECKED_ROUNDS
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(gram.shape[-1], block, generator=generator, dtype=torch.float64)
     if svd == "fast" or gram.dtype == torch.float32:
-        vectors, energy = _refined(gram, *_powered(gram, start.to(gram)), count, ROUNDS[svd], svd)
+        rounds = fast if svd == "fast" else ROUNDS["exact"]
+        vectors, energy = _refined(gram, *_powered(gram, start.to(gram)), count, rounds, svd)
     else:
         # what float32 finds is most of the way, at half of the cost; traces of 1 are within its range
         trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1).clamp_min(torch.finfo(gram.dtype).tiny)
         rough = (gram / trace[:, None, None]).float()
-        vectors, energy = _refined(rough, *_powered(rough, start.to(rough)), count, ROUNDS["fast"], "fast")
+        vectors, energy = _refined(rough, *_powered(rough, start.to(rough)), count, fast, "fast")
         vectors, energy = torch.linalg.qr(vectors.to(gram)).Q, energy * trace[:, None]
-        vectors, energy = _refined(gram, vectors, energy, count, ROUNDS[svd], svd)
+        vectors, energy = _refined(gram, vectors, energy, count, ROUNDS["exact"], svd)
     return vectors[..., :count], energy[..., :count]
 
 
@@ -112,7 +128,7 @@ def _refined(gram: Tensor, vectors: Tensor, energy: Tensor, count: int, rounds: 
     if not rounds:
         return _direct(gram, vectors.shape[-1]) if svd == "exact" else (vectors, energy)
     vectors, energy, error = _filtered(gram, vectors, energy, count)
-    if svd == "fast" and gram.device.type != "cpu":
+    if svd == "fast" and not _checked(gram):
         return _refined(gram, vectors, energy, count, rounds - 1, svd)
     loose = (error > SETTLED[gram.dtype]).nonzero()[:, 0]
     if len(loose):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lm_eval_latentmas.relay import lowrank
 from lm_eval_latentmas.relay.lowrank import gram_outside, leading, outside, row_space
 
 SIZE, DROPPED, KEPT, HEADS = 64, 90, 12, 200
@@ -34,9 +35,12 @@ def svd_delta(residual: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return (mean @ first.mT @ first)[..., 0, :], 1 - values[..., count] / values[..., count - 1]
 
 
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("kind", ["flat", "decaying", "outlier", "low rank", "steep"])
-def test_fast_injects_what_an_exact_svd_would(kind: str, count: int) -> None:
+def test_fast_injects_what_an_exact_svd_would(kind: str, count: int, checked: bool, monkeypatch) -> None:
+    # unchecked as on a device, where asking which matrices have settled would wait for it
+    monkeypatch.setattr(lowrank, "_checked", lambda gram: checked)
     dropped, kept = residuals(kind)
     basis = row_space(kept)
     residual = outside(dropped, basis)
