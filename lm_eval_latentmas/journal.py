@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, fields, replace
@@ -28,6 +29,7 @@ CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, task TEXT NOT NULL, re
 """
 _IS_WHOLE = "SELECT 1 FROM sqlite_master WHERE name = 'records'"
 _TIMEOUT = 120.0  # seconds that a process waits for another one's commit
+_COMMIT = 5.0  # the same where locks of another machine cannot be seen
 
 
 class Journal:
@@ -120,9 +122,8 @@ class Journal:
             read(self._db)
         for path in sorted(self.folder.glob("journal*.sqlite")):
             if path != self._path:
-                with self._clear(path), closing(sqlite3.connect(path, timeout=_TIMEOUT)) as other:
-                    if other.execute(_IS_WHOLE).fetchone():  # another machine may be making it just now
-                        read(other)
+                with self._clear(path):
+                    _read_elsewhere(path, read)
 
     @contextmanager
     def _clear(self, path: Path) -> Iterator[None]:
@@ -137,6 +138,26 @@ class Journal:
             raise ValueError(
                 f"run_dir={self.folder}: {path} is damaged ({error}); restore it, or give another folder"
             ) from error
+
+
+def _read_elsewhere(path: Path, read: Callable[[sqlite3.Connection], None]) -> None:
+    """Read another machine's file without writing to it.
+
+    A commit under way there cannot be read, and is waited for; one that its writer never ended is rolled back.
+    """
+    until = time.monotonic() + _COMMIT
+    while True:
+        late = time.monotonic() > until
+        address = f"{path.absolute().as_uri()}?mode={'rw' if late else 'ro'}"
+        try:
+            with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT)) as other:
+                if other.execute(_IS_WHOLE).fetchone():  # another machine may be making it just now
+                    read(other)
+            return
+        except sqlite3.OperationalError:
+            if late:
+                raise
+            time.sleep(_COMMIT / 20)
 
 
 def key_of(*parts: object) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import socket
 import sqlite3
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -114,6 +117,57 @@ def test_a_file_that_another_machine_is_just_making_holds_nothing_yet(tmp_path: 
     journal = Journal(tmp_path, SETTINGS)
     journal.put("a", record(0))
     assert journal.get(["a", "b"]) == {"a": record(0)}
+
+
+def copied_amid_a_commit(folder: Path) -> Path:
+    """Another machine's file as a reader finds it while a commit is half written, its rollback journal beside it."""
+    (folder / "other").mkdir()
+    source = filled(folder / "other")
+    with closing(sqlite3.connect(source, isolation_level=None)) as db:
+        db.execute("PRAGMA cache_size = 1")
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("UPDATE records SET record = 'half written'")
+        for name in (source, Path(f"{source}-journal")):
+            shutil.copy(name, folder / name.name.replace(source.stem, "journal-other"))
+        db.execute("ROLLBACK")
+    return folder / "journal-other.sqlite"
+
+
+def test_a_commit_that_another_machine_never_ended_is_rolled_back(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("lm_eval_latentmas.journal._COMMIT", 0.2)
+    copied_amid_a_commit(tmp_path)
+    assert Journal(tmp_path, SETTINGS).get(KEYS) == {key: record(number) for number, key in enumerate(KEYS)}
+
+
+def test_a_commit_under_way_on_another_machine_is_waited_for_and_not_touched(tmp_path: Path) -> None:
+    path = copied_amid_a_commit(tmp_path)
+    journal, held = Path(f"{path}-journal"), path.read_bytes()
+    whole = next((tmp_path / "other").glob("*.sqlite")).read_bytes()
+
+    def end() -> None:
+        assert path.read_bytes() == held  # nothing was rolled back meanwhile
+        path.write_bytes(whole)
+        journal.unlink()
+
+    timer = threading.Timer(1.0, end)
+    timer.start()
+    assert len(Journal(tmp_path, SETTINGS).get(KEYS)) == len(KEYS)
+    timer.join()
+    assert not journal.exists()
+
+
+def test_the_files_of_other_machines_need_not_be_writable(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "other").mkdir()
+    shutil.move(filled(tmp_path / "other"), tmp_path / "journal-other.sqlite")
+    opened = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda path, **options: opened.append(str(path)) or connect(path, **options)
+    )
+    assert len(Journal(tmp_path, SETTINGS).get(KEYS)) == len(KEYS)
+    elsewhere = [path for path in opened if "journal-other" in path]
+    assert elsewhere
+    assert all(path.endswith("?mode=ro") for path in elsewhere)
 
 
 def _write(folder: Path, first: int) -> None:
