@@ -30,9 +30,7 @@ def machine() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "load": os.getloadavg()[0],
-        "environment": {
-            name: value for name, value in os.environ.items() if name.startswith(("OMP_", "GOMP_", "MKL_", "KMP_"))
-        },
+        "environment": {name: value for name, value in os.environ.items() if name.startswith(_THREADING)},
         "versions": {name: metadata.version(name) for name in ("torch", "transformers", "lm-eval-latentmas")},
     }
 
@@ -41,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmarks that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", default="a,b,c,d,e,f", help="comma-separated letters (default: %(default)s)")
+    parser.add_argument("--models", help="some of the size's models, for (b); (c), (d) and (e) take the first")
     parser.add_argument("--rounds", type=int, help="of every comparison (default: 5; with --toy 2)")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results.json"), help="(default: %(default)s)")
     size = parser.add_mutually_exclusive_group()
@@ -52,6 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := set(letters) - set(BENCHMARKS):
         parser.error(f"--only {', '.join(sorted(unknown))}: known are {', '.join(BENCHMARKS)}")
     sizes = BY_NAME[given.size or "full"]
+    if given.models is not None:
+        names = given.models.split(",")
+        if unknown := set(names) - set(sizes.models):
+            parser.error(f"--models {', '.join(sorted(unknown))}: of this size are {', '.join(sizes.models)}")
+        sizes = replace(sizes, models={name: sizes.models[name] for name in names})
     if given.rounds is not None:
         sizes = replace(sizes, rounds=given.rounds)
     measure(letters, sizes, given.json)
@@ -59,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def measure(letters: Sequence[str], sizes: Sizes, path: Path) -> None:
     """Print every table as it is done, and keep all of them in one file."""
-    found = {"machine": machine(), "size": sizes.name, "rounds": sizes.rounds, "tables": {}}
+    found = {"machine": machine(), "size": sizes.name, "rounds": sizes.rounds, "models": sizes.models, "tables": {}}
     for letter in letters:
         started = time.perf_counter()
         table = importlib.import_module(f"benchmarks.{BENCHMARKS[letter]}").run(sizes)

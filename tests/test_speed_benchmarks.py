@@ -44,6 +44,19 @@ def test_a_letter_without_a_benchmark_is_named():
         command.main(["--only", "a,z"])
 
 
+def test_a_model_that_a_size_lacks_is_named(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--toy", "--models", "toy,llama"])
+    assert "--models llama: of this size are toy" in capsys.readouterr().err
+
+
+def test_some_models_of_a_size_can_be_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(command, "measure", lambda letters, sizes, path: asked.append(sizes.models))
+    command.main(["--quick", "--models", "Qwen3-0.6B"])
+    assert asked == [{"Qwen3-0.6B": 3}]
+
+
 def test_the_gpu_script_says_that_there_is_none(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SystemExit, match="no CUDA device; --toy"):
