@@ -63,10 +63,13 @@ class Table:
 
 
 def format_cell(cell: Cell, column: Column) -> str:
-    """A cell as a reader sees it; a dash for what is not known."""
-    if cell is None:
-        return "-"
-    return cell if isinstance(cell, str) else f"{cell:,.{column.digits}f}"
+    """A cell as a reader sees it: a dash for what is not known, and no zero for what is merely small."""
+    if not isinstance(cell, int | float):
+        return "-" if cell is None else cell
+    least = 10.0**-column.digits
+    if 0 < abs(cell) < least / 2:
+        return f"<{least:.{column.digits}f}" if cell > 0 else f">-{least:.{column.digits}f}"
+    return f"{cell:,.{column.digits}f}"
 
 
 def markdown(table: Table) -> str:

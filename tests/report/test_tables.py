@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 
-from lm_eval_latentmas.report.tables import Column, Row, Table, comma_separated, latex, markdown
+import pytest
+
+from lm_eval_latentmas.report.tables import Column, Row, Table, comma_separated, format_cell, latex, markdown
 
 COLUMNS = (Column("arm"), Column("score", 2, "max"), Column("seconds", 1, "min"), Column("size", 0))
 
@@ -57,3 +59,14 @@ def test_csv_keeps_full_numbers_and_states_places() -> None:
         "2",
         "1",
     )
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        *((None, "-"), ("", ""), ("a", "a"), (0.0, "0.0000"), (1234.5, "1,234.5000"), (5e-5, "0.0001")),
+        *((1e-9, "<0.0001"), (-1e-9, ">-0.0001")),
+    ],
+)
+def test_what_is_merely_small_is_not_shown_as_zero(cell: str | float | None, shown: str) -> None:
+    assert format_cell(cell, Column("p", 4)) == shown
