@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from lm_eval_latentmas.chain import Handed, Question
 from lm_eval_latentmas.conversation import unpack
@@ -53,7 +54,8 @@ def measure_fidelity(grid: Grid, say: Callable[[str], None]) -> list[Path]:
         by_task: dict[str, list[DocumentFidelity]] = {}
         cells = [Cell(arm, seed) for arm in grid.arms]
         say(f"fidelity of {', '.join(cell.arm for cell in cells)}, seed {seed}, on {len(answered)} documents")
-        for document in compare_with_full(weights, cells, answered):
+        found = compare_with_full(weights, cells, answered)
+        for document in tqdm(found, total=len(cells) * len(answered), desc="fidelity", unit="answer"):
             by_task.setdefault(document.task, []).append(document)
         for task, documents in by_task.items():
             paths.append(grid.results / f"fidelity_{task}_seed{seed}.jsonl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,9 +84,10 @@ def test_the_command_shows_the_table(home: Path, tmp_path: Path, capsys: pytest.
     model_args = f"pretrained={home}/model,prompts={home}/prompts.yaml,latent_steps=2"
     given = ["--compressors", "gen,h-obf", "--tasks", "sums", "--include_path", f"{home}/tasks", "--device", "cpu"]
     assert main(["fidelity", *given, "--model_args", model_args, "--results", str(tmp_path), "--limit", "3"]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert out.startswith("### Relay fidelity")
     assert "| h-obf | 3 |" in out
+    assert re.search(r"fidelity: 100%.* 6/6 ", err)
 
 
 def test_what_is_missing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
