@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +36,16 @@ class DocumentFidelity:
 
 @dataclass(frozen=True)
 class ArmFidelity:
-    """An arm against ``full``: mean KL divergence per token, top-1 agreement, and the ratio of perplexities."""
+    """An arm against ``full``: mean KL divergence per token, top-1 agreement, and the ratio of perplexities.
+
+    behind: how much more KL per token than the closest arm, over the same answers; None for that arm itself.
+    """
 
     arm: str
     documents: int
     tokens: int
     kl: Interval
+    behind: Interval | None
     agreement: Interval
     perplexity_ratio: Interval
 
@@ -67,23 +71,51 @@ def token_sums(full: np.ndarray, other: np.ndarray, targets: np.ndarray) -> dict
 
 
 def summarise_fidelity(documents: Sequence[DocumentFidelity], *, seed: int = 0) -> list[ArmFidelity]:
-    """One summary per arm, closest to full first; documents are resampled whole."""
-    arms = {document.arm: [d for d in documents if d.arm == document.arm] for document in documents}
+    """One summary per arm, closest to full first; documents are resampled whole, with all their seeds."""
+    arms = {arm: _by_document(d for d in documents if d.arm == arm) for arm in dict.fromkeys(d.arm for d in documents)}
+    levels = {arm: _per_token(held.values(), "kl", seed) for arm, held in arms.items()}
+    ranked = sorted(arms, key=lambda arm: levels[arm].estimate)
     summaries = []
-    for arm, held in arms.items():
-        tokens = [d.tokens for d in held]
-        gap = ratio_interval([d.nll - d.full_nll for d in held], tokens, seed=seed)
+    for arm in ranked:
+        held = list(arms[arm].values())
+        gap = ratio_interval([d.nll - d.full_nll for d in held], [d.tokens for d in held], seed=seed)
         summaries.append(
             ArmFidelity(
                 arm,
                 len(held),
-                sum(tokens),
-                ratio_interval([d.kl for d in held], tokens, seed=seed),
-                ratio_interval([d.agreed for d in held], tokens, seed=seed),
+                sum(d.tokens for d in held),
+                levels[arm],
+                None if arm == ranked[0] else _behind(arms[arm], arms[ranked[0]], seed),
+                _per_token(held, "agreed", seed),
                 Interval(*(None if end is None else math.exp(end) for end in (gap.estimate, gap.low, gap.high))),
             )
         )
-    return sorted(summaries, key=lambda summary: summary.kl.estimate)
+    return summaries
+
+
+def _by_document(documents: Iterable[DocumentFidelity]) -> dict[tuple[str, int], DocumentFidelity]:
+    """One arm's documents, each with the sums over its seeds."""
+    found: dict[tuple[str, int], DocumentFidelity] = {}
+    sums = ("tokens", "kl", "agreed", "full_nll", "nll")
+    for one in documents:
+        before = found.get((one.task, one.doc_id))
+        both = {name: getattr(one, name) + getattr(before, name) for name in sums} if before else {}
+        found[one.task, one.doc_id] = replace(one, **both)
+    return found
+
+
+def _per_token(documents: Collection[DocumentFidelity], name: str, seed: int) -> Interval:
+    return ratio_interval([getattr(d, name) for d in documents], [d.tokens for d in documents], seed=seed)
+
+
+def _behind(
+    arm: Mapping[tuple[str, int], DocumentFidelity], closest: Mapping[tuple[str, int], DocumentFidelity], seed: int
+) -> Interval | None:
+    """The paired difference, over documents where both followed as many tokens; None where there is none."""
+    pairs = [(d, closest[key]) for key, d in arm.items() if key in closest and closest[key].tokens == d.tokens]
+    if not pairs:
+        return None
+    return ratio_interval([d.kl - best.kl for d, best in pairs], [d.tokens for d, _ in pairs], seed=seed)
 
 
 def predicts_scores(fidelity: Sequence[ArmFidelity], differences: Mapping[str, float]) -> tuple[float | None, int]:
@@ -107,6 +139,7 @@ def fidelity_table(fidelity: Sequence[ArmFidelity], differences: Mapping[str, fl
                 float(f.documents),
                 float(f.tokens),
                 *_ends(f.kl),
+                *(_ends(f.behind) if f.behind else (None,) * 3),
                 100 * f.agreement.estimate,
                 *_ends(f.perplexity_ratio),
             )
@@ -114,12 +147,14 @@ def fidelity_table(fidelity: Sequence[ArmFidelity], differences: Mapping[str, fl
         for f in fidelity
     ]
     columns = (Column("arm"), Column("documents", 0), Column("tokens", 0), Column("KL", 4, "min"), Column("KL low", 4))
-    columns += (Column("KL high", 4), Column("top-1 agreement %", 1, "max"), Column("perplexity ratio", 3, "min"))
+    columns += (Column("KL high", 4), Column("behind", 4), Column("behind low", 4), Column("behind high", 4))
+    columns += (Column("top-1 agreement %", 1, "max"), Column("perplexity ratio", 3, "min"))
     columns += (Column("ratio low", 3), Column("ratio high", 3))
     correlation, arms = predicts_scores(fidelity, differences)
     said = "too few to correlate" if correlation is None else f"Spearman {correlation:.2f} (-1 is perfect)"
     note = (
-        "At the judger, along full's own answers; KL in nats per token, intervals over documents. "
+        "At the judger, along full's own answers; KL in nats per token, intervals over documents. Behind: KL more than "
+        "that of the closest arm, over the same documents; an interval above 0 tells them apart. "
         f"KL against score differences over {arms} arms: {said}."
     )
     return Table("fidelity", "Relay fidelity", columns, tuple(rows), note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,41 @@ def test_more_noise_is_less_fidelity() -> None:
     assert summaries[0].perplexity_ratio.estimate < summaries[2].perplexity_ratio.estimate
     assert all(s.kl.low < s.kl.estimate < s.kl.high for s in summaries)
     assert summaries[0].tokens == sum(5 + d for d in range(20))
+
+
+def test_arms_that_go_astray_on_the_same_documents_are_told_apart_in_pairs() -> None:
+    rng = np.random.default_rng(3)
+    hard = rng.exponential(size=20)
+    documents = [
+        DocumentFidelity("sums", doc_id, arm, 10, 10 * (kl + more), 5, 10.0, 12.0)
+        for arm, more in (("near", 0.0), ("far", 0.05), ("farther", 0.5))
+        for doc_id, kl in enumerate(hard)
+    ]
+    near, far, farther = summarise_fidelity(documents)
+    assert near.behind is None
+    assert near.kl.low < far.kl.low < near.kl.high < far.kl.high  # apart by themselves nothing is told
+    assert far.behind.estimate == pytest.approx(0.05)
+    assert far.behind.low == pytest.approx(0.05)
+    assert farther.behind.estimate == pytest.approx(0.5)
+    noisy = [replace(d, kl=d.kl + 0.1 * rng.random()) if d.arm == "far" else d for d in documents]
+    assert 0.05 < summarise_fidelity(noisy)[1].behind.low < summarise_fidelity(noisy)[1].behind.high < 0.06
+
+
+def test_only_documents_that_both_followed_are_paired() -> None:
+    documents = measured(0.1, "near") + measured(1.0, "far", documents=3)
+    assert summarise_fidelity(documents)[1].behind.estimate > 0
+    assert (
+        summarise_fidelity(measured(0.1, "near") + [replace(d, doc_id=99) for d in measured(1.0, "far")])[1].behind
+        is None
+    )
+
+
+def test_seeds_of_a_document_are_one_document() -> None:
+    once, twice = measured(0.3, "gen"), measured(0.3, "gen") * 2
+    alone, together = summarise_fidelity(once)[0], summarise_fidelity(twice)[0]
+    assert together.documents == alone.documents == 20
+    assert together.tokens == 2 * alone.tokens
+    assert (together.kl.low, together.kl.high) == pytest.approx((alone.kl.low, alone.kl.high))
 
 
 def test_how_well_it_predicts_score_differences() -> None:
