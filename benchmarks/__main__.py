@@ -9,7 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -35,11 +35,22 @@ def machine() -> dict[str, object]:
     }
 
 
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmarks that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", default="a,b,c,d,e,f", help="comma-separated letters (default: %(default)s)")
     parser.add_argument("--models", help="some of the size's models, for (b); (c), (d) and (e) take the first")
+    parser.add_argument("--batches", type=_counts, metavar="ROWS,ROWS", help="rows side by side in (b) and (d)")
+    parser.add_argument(
+        "--skew",
+        type=_counts,
+        metavar="BATCHES,MEAN,CAP",
+        help="answers of skewed length in (b) and (d); 0: none in (b)",
+    )
     parser.add_argument("--rounds", type=int, help="of every comparison (default: 5; with --toy 2)")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results.json"), help="(default: %(default)s)")
     size = parser.add_mutually_exclusive_group()
@@ -56,14 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if unknown := set(names) - set(sizes.models):
             parser.error(f"--models {', '.join(sorted(unknown))}: of this size are {', '.join(sizes.models)}")
         sizes = replace(sizes, models={name: sizes.models[name] for name in names})
-    if given.rounds is not None:
-        sizes = replace(sizes, rounds=given.rounds)
+    if given.skew and given.skew != (0,) and len(given.skew) != 3:
+        parser.error(f"--skew {','.join(map(str, given.skew))}: give batches, mean and cap, or 0")
+    changes = {"rounds": given.rounds, "batches": given.batches, "skew": given.skew and (given.skew * 3)[:3]}
+    sizes = replace(sizes, **{name: value for name, value in changes.items() if value is not None})
     measure(letters, sizes, given.json)
 
 
 def measure(letters: Sequence[str], sizes: Sizes, path: Path) -> None:
     """Print every table as it is done, and keep all of them in one file."""
-    found = {"machine": machine(), "size": sizes.name, "rounds": sizes.rounds, "models": sizes.models, "tables": {}}
+    found = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes), "tables": {}}
     for letter in letters:
         started = time.perf_counter()
         table = importlib.import_module(f"benchmarks.{BENCHMARKS[letter]}").run(sizes)

@@ -42,7 +42,8 @@ def run(sizes: Sizes) -> Table:
             table.add({"model": f"{name}, {adapter.layers} layers", "batch": rows, **line})
             if layers is None and name == "embedded":
                 shares[rows] = share
-        table.rows[-1] |= _skewed(adapter, rows, sizes)
+        if sizes.skew[0]:
+            table.rows[-1] |= _skewed(adapter, rows, sizes)
     _targets(table, shares)
     return table
 
@@ -141,6 +142,7 @@ def _targets(table: Table, shares: dict[int, float]) -> None:
     table.target("ours / floor, most", max(row["ours / floor"].median for row in table.rows), most=1.15)
     table.target("plain / ours, least", min(row["plain / ours"].median for row in table.rows), least=1.5)
     skewed = [row["skewed: plain / ours"].median for row in table.rows if "skewed: plain / ours" in row]
-    table.target("plain / ours at skewed lengths, least", min(skewed), least=2.5)
+    if skewed:
+        table.target("plain / ours at skewed lengths, least", min(skewed), least=2.5)
     if shares:
         table.target("compression with the whole embedded model, % of the time, most", max(shares.values()), most=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,19 @@ def _read(path: str) -> int | None:
         return None
 
 
-def affordable_rows(adapter: Any, plans: Sequence[Any], latent_steps: int, *, most: int) -> int:
-    """Rows that memory holds, from 1 to ``most``: each may hold all agents' histories, and a waiting relay beside."""
+def affordable_rows(
+    adapter: Any, plans: Sequence[Any], latent_steps: int, *, most: int, devices: Iterable[torch.device] = ()
+) -> int:
+    """Rows that memory holds, from 1 to ``most``: each may hold all agents' histories, and a waiting relay beside.
+
+    devices: others that a batch comes to; the one with the least room decides.
+    """
     longest = max(
         sum(map(len, plan.prompts)) + latent_steps * (len(plan.prompts) - 1) + plan.generation.max_gen_toks
         for plan in plans
     )
     per_row = 2 * longest * adapter.bytes_per_state
-    free = free_bytes(adapter.device)
+    free = min(map(free_bytes, {adapter.device, *devices}))
     rows = max(1, min(most, len(plans), int(_SHARE * free / per_row)))
     logger.info(
         "batch_size=auto: %d rows (%.2f GiB free, at most %d states and %.3f GiB a row)",

@@ -106,9 +106,9 @@ class ChainSettings:
 
     def idle(self) -> list[str]:
         """Settings that differ from their defaults and have no effect beside the others."""
-        idle = [] if self.mode == "text" else _changed(self, ("text_tokens",))
+        idle = [] if self.mode == "text" and self.relay != "none" else _changed(self, ("text_tokens",))
         idle += [] if self.pipeline else _changed(self, ("pipeline_timeout",))
-        if self.mode != "latent":
+        if self.mode != "latent" or self.relay == "none":
             idle += _changed(self, ("compressor", "latent_steps", "latent_realign", "positions", "transport"))
             idle += _changed(self.hand_off, (f.name for f in fields(RelaySettings)))
         return idle

@@ -137,10 +137,12 @@ class LatentMASLM(HFLM):
         if settings.mode == "text":
             self.prompts.check_text()
         if idle := settings.idle():
-            logger.warning("mode=%s: %s set, without effect", settings.mode, ", ".join(idle))
-        elif settings.latent_steps == 0 and settings.mode == "latent":
+            beside = "relay=none" if settings.relay == "none" else f"mode={settings.mode}"
+            logger.warning("%s: %s set, without effect", beside, ", ".join(idle))
+        relays = settings.mode == "latent" and settings.relay != "none"
+        if relays and settings.latent_steps == 0:
             logger.warning("latent_steps=0: agents relay their prompts and think no latent step")
-        if settings.mode == "latent" and (unread := self.compressor.unread):
+        if relays and (unread := self.compressor.unread):
             logger.warning("compressor=%s: %s set, without effect", settings.compressor, ", ".join(unread))
 
     def _open(self) -> None:
@@ -342,7 +344,8 @@ class LatentMASLM(HFLM):
         if str(self.batch_size) != "auto":
             return int(self.batch_size)
         per_agent = self.settings.text_tokens if self.settings.mode == "text" else self.settings.latent_steps
-        rows = affordable_rows(self.adapter, plans, per_agent, most=self.max_batch_size)
+        devices = [seat.adapter.device for seat in self.chain.seats]
+        rows = affordable_rows(self.adapter, plans, per_agent, most=self.max_batch_size, devices=devices)
         self.batch_sizes[len(self.batch_sizes)] = rows
         return rows
 

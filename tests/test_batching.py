@@ -48,6 +48,14 @@ def test_rows_lie_between_one_and_what_there_is(free):
     assert batching.affordable_rows(ADAPTER, [plan(5, 5)] * 30, 4, most=8) == 8
 
 
+def test_the_device_with_the_least_room_decides(monkeypatch):
+    room = {"cpu": 10**15, "cuda:0": 10**15, "cuda:1": 0}
+    monkeypatch.setattr(batching, "free_bytes", lambda device: room[str(device)])
+    for devices, rows in (([], 8), (["cpu", "cuda:0"], 8), (["cpu", "cuda:1", "cuda:0"], 1)):
+        others = [torch.device(name) for name in devices]
+        assert batching.affordable_rows(ADAPTER, [plan(5, 5)] * 30, 4, most=8, devices=others) == rows
+
+
 def test_a_container_that_may_take_less_decides(tmp_path, monkeypatch):
     limit, taken = tmp_path / "max", tmp_path / "current"
     monkeypatch.setattr(batching, "_CGROUPS", ((str(limit), str(taken)),))

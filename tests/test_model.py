@@ -346,6 +346,16 @@ def test_settings_without_effect_are_named(home, caplog):
     assert LatentMASLM(**arguments(home, pipeline_timeout=9)).settings.idle() == ["pipeline_timeout"]
 
 
+def test_settings_without_effect_on_a_judger_that_gets_no_relay_are_named(home, caplog):
+    lm = LatentMASLM(**arguments(home, relay="none", compressor="full", latent_steps=0))
+    assert lm.settings.idle() == ["compressor", "latent_steps", "kv_budget"]
+    assert [m for m in caplog.messages if "latent_steps" in m or "without effect" in m] == [
+        "relay=none: compressor, latent_steps, kv_budget set, without effect"
+    ]
+    text = LatentMASLM(**arguments(home, mode="text", relay="none", text_tokens=7, prompts="default"))
+    assert text.settings.idle()[0] == "text_tokens"
+
+
 def test_settings_that_the_compressor_does_not_follow_are_named(home, caplog):
     lm = LatentMASLM(**arguments(home, compressor="full", pca_rank=3))
     assert "compressor=full: kv_budget, pca_rank set, without effect" in caplog.messages

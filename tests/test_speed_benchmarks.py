@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import gpu
-from benchmarks.sizes import TOY
+from benchmarks import chain, gpu
+from benchmarks.sizes import QUICK, TOY
 
 SMALL = replace(TOY, rounds=1, compile=False, batches=(2,), new_tokens=2, agents=(4, 5))
 COLUMNS = {
@@ -35,6 +35,7 @@ def test_tables_are_written_with_what_they_depend_on(tmp_path):
     command.measure(["a"], SMALL, path)
     written = json.loads(path.read_text("utf-8"))
     assert written["size"] == "toy"
+    assert written["sizes"]["rounds"] == 1
     assert {"cores", "threads", "load", "environment", "versions"} <= written["machine"].keys()
     assert list(written["tables"]) == ["a"]
 
@@ -50,11 +51,25 @@ def test_a_model_that_a_size_lacks_is_named(capsys):
     assert "--models llama: of this size are toy" in capsys.readouterr().err
 
 
-def test_some_models_of_a_size_can_be_asked_for(monkeypatch):
+def test_a_part_of_a_size_can_be_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr(command, "measure", lambda letters, sizes, path: asked.append(sizes.models))
-    command.main(["--quick", "--models", "Qwen3-0.6B"])
-    assert asked == [{"Qwen3-0.6B": 3}]
+    monkeypatch.setattr(command, "measure", lambda letters, sizes, path: asked.append(sizes))
+    command.main(["--quick", "--models", "Qwen3-0.6B", "--batches", "1,8", "--skew", "2,150,1024", "--rounds", "3"])
+    command.main(["--quick", "--skew", "0"])
+    assert asked[0] == replace(QUICK, models={"Qwen3-0.6B": 3}, batches=(1, 8), skew=(2, 150, 1024), rounds=3)
+    assert asked[1] == replace(QUICK, skew=(0, 0, 0))
+
+
+def test_equal_lengths_alone_can_be_measured():
+    table = chain.run(replace(SMALL, skew=(0, 0, 0)))
+    assert "skewed: plain / ours" not in table.rows[0]
+    assert [target["what"] for target in table.targets] == ["ours / floor, most", "plain / ours, least"]
+
+
+@pytest.mark.parametrize("skew", ["2,3", "some"])
+def test_a_skew_that_is_none_is_refused(skew):
+    with pytest.raises(SystemExit):
+        command.main(["--toy", "--skew", skew])
 
 
 def test_the_gpu_script_says_that_there_is_none(monkeypatch):
