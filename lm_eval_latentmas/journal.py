@@ -15,11 +15,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_latentmas.records import Record, frozen
+from lm_eval_latentmas.records import Record
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -71,15 +71,14 @@ class Journal:
         def look(db: sqlite3.Connection) -> None:
             for key in wanted - found.keys():
                 if row := db.execute("SELECT record FROM records WHERE key = ?", (key,)).fetchone():
-                    found[key] = _record(row[0])
+                    found[key] = Record.from_json(row[0])
 
         self._in_each_file(look)
         return found
 
     def put(self, key: str, record: Record) -> None:
         """Commit one finished record."""
-        # ASCII JSON writes a lone surrogate as an escape, where SQLite would refuse it as text
-        text = json.dumps(asdict(record))
+        text = record.to_json()
         with self._clear(self._path):
             self._db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (key, record.task, text))
 
@@ -169,11 +168,6 @@ def _file_name() -> str:
     """One file per machine; a launcher that numbers its machines tells those of one name apart."""
     machine = re.sub(r"[^\w.-]", "_", socket.gethostname())
     return "-".join(filter(None, ("journal", machine, os.environ.get("GROUP_RANK", "").lstrip("0")))) + ".sqlite"
-
-
-def _record(text: str) -> Record:
-    names = {field.name for field in fields(Record)}
-    return Record(**{name: frozen(value) for name, value in json.loads(text).items() if name in names})
 
 
 def differences(held: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:

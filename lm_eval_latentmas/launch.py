@@ -7,7 +7,9 @@ import socket
 import sys
 import uuid
 import weakref
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -47,6 +49,15 @@ def _leave(group: dist.ProcessGroup | None) -> None:
             dist.destroy_process_group(group)
 
 
+def store_of_first(group: dist.ProcessGroup | None = None, timeout: timedelta = timedelta(minutes=5)) -> dist.TCPStore:
+    """A store that a group's first process keeps, on a free port; all processes of the group must call this."""
+    host, first = os.environ.get("MASTER_ADDR", "localhost"), dist.get_rank(group) == 0
+    mine = dist.TCPStore(host, 0, is_master=True, timeout=timeout, wait_for_workers=False) if first else None
+    ports = [mine.port if mine else None]
+    dist.broadcast_object_list(ports, src=0, group=group)
+    return mine or dist.TCPStore(host, ports[0], is_master=False, timeout=timeout)
+
+
 class Launch:
     """One start of the program, over one or several processes.
 
@@ -60,6 +71,8 @@ class Launch:
         self.id = self.gathered(uuid.uuid4().hex)[0]
         self.machines = self.gathered(socket.gethostname())
         self._temporary: TemporaryFolder | None = None
+        self._store = store_of_first() if self.spread else None
+        self._heard = dict.fromkeys(range(len(self.machines)), 0)
 
     @property
     def spread(self) -> bool:
@@ -75,6 +88,20 @@ class Launch:
         if rank == first:
             self._temporary = TemporaryFolder()
         return self.gathered(str(self._temporary.path) if self._temporary else None)[first]
+
+    def tell_first(self, texts: Iterable[str]) -> None:
+        """Leave texts for the first process, which need not wait for them; nothing where all share one machine."""
+        if self._store is not None and (rank := dist.get_rank()):
+            for text in texts:
+                self._store.set(f"{rank}/{self._store.add(f'{rank}', 1)}", text)
+
+    def told(self) -> Iterator[str]:
+        """In the first process, the texts that others have left since it last looked."""
+        if self._store is not None and dist.get_rank() == 0:
+            for rank in range(1, dist.get_world_size()):
+                left = self._store.add(f"{rank}", 0)
+                yield from (self._store.get(f"{rank}/{n}").decode() for n in range(self._heard[rank] + 1, left + 1))
+                self._heard[rank] = left
 
     def gathered(self, value: Any) -> list[Any]:
         """The values of all processes, in every process; each of them must call it."""

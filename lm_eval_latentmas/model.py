@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import sys
 import weakref
@@ -297,21 +298,18 @@ class LatentMASLM(HFLM):
     def _records(self, questions: Sequence[Question], run: Callable[..., Any], *, quiet: bool) -> list[Record]:
         """A record per question; ``run`` makes those that the run directory lacks, longest first."""
         found = self._found(questions, run, quiet=quiet) if questions else []
-        if self.launch.spread:
-            self._collect(
-                [(key, question.doc_id, record) for (key, record), question in zip(found, questions, strict=True)]
-            )
+        self.launch.tell_first(
+            json.dumps([key, question.doc_id, record.to_json()])
+            for (key, record), question in zip(found, questions, strict=True)
+        )
         return [record for _, record in found]
 
-    def _collect(self, found: list[tuple[str, int, Record]]) -> None:
-        """Let the first process keep what others found: on other machines the folder may be another one."""
-        for samples in self.launch.gathered(found):
-            if self.rank == 0:
-                held = self.journal.get(key for key, _, _ in samples)
-                for key, _, record in samples:
-                    if key not in held:
-                        self.journal.put(key, record)
-                self.journal.ask(self.launch.id, ((key, doc_id) for key, doc_id, _ in samples))
+    def _collect(self) -> None:
+        """Keep what processes on other machines found: their run directory may be another folder."""
+        for key, doc_id, text in map(json.loads, self.launch.told()):
+            if not self.journal.get([key]):
+                self.journal.put(key, Record.from_json(text))
+            self.journal.ask(self.launch.id, [(key, doc_id)])
 
     def _found(
         self, questions: Sequence[Question], run: Callable[..., Any], *, quiet: bool
@@ -367,6 +365,7 @@ class LatentMASLM(HFLM):
 
     def get_model_info(self) -> dict[str, Any]:
         """lm-eval's model info, and under ``latentmas`` all that is needed to repeat the run and what it cost."""
+        self._collect()
         records = self.journal.asked(self.launch.id)
         asked = harness.request()
         tasks = sorted({record.task for record in records})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import json
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 
@@ -47,6 +48,17 @@ class Record:
     def truncated(self) -> bool:
         """Whether the answer was cut off by the token budget."""
         return self.stop == "length"
+
+    def to_json(self) -> str:
+        """The record as text that `from_json` reads."""
+        # ASCII JSON writes a lone surrogate as an escape, where SQLite would refuse it as text
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """The record of `to_json`, also that of a version with other fields."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: frozen(value) for name, value in json.loads(text).items() if name in names})
 
     def as_dict(self) -> dict[str, Any]:
         """The record as JSON-ready fields, ``truncated`` and ``rho`` included."""

@@ -22,10 +22,11 @@ import lm_eval, lm_eval.evaluator
 lm_eval.evaluator.add_env_info = lambda results: None
 from lm_eval.tasks import TaskManager
 arguments, task, out = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
-if sys.argv[4:] == ["machines"]:
+if sys.argv[4:5] == ["machines"]:
     socket.gethostname = lambda: "machine" + os.environ["RANK"]
 results = lm_eval.simple_evaluate(
     model="latentmas-obf", model_args=arguments, tasks=[task], device="cpu", batch_size=2, bootstrap_iters=0,
+    use_cache=(sys.argv[5:] or [None])[0],
     task_manager=TaskManager(include_path={tasks!r}, include_defaults=False))
 if results is not None:
     texts = [[s["doc_id"], s["resps"][0]] for s in results["samples"][task]]
@@ -44,13 +45,14 @@ def home(tmp_path_factory):
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps({"question": q, "answer": "4"}) + "\n" for q in QUESTIONS))
     (folder / "tasks").mkdir()
-    text = TASK.format(name="sampled", data=data, repeats=1, sample="true", temperature=0.9)
-    (folder / "tasks" / "sampled.yaml").write_text(text.replace("max_gen_toks: 10", "max_gen_toks: 60"))
+    for name, sample in (("sampled", "true"), ("greedy", "false")):
+        text = TASK.format(name=name, data=data, repeats=1, sample=sample, temperature=0.9)
+        (folder / "tasks" / f"{name}.yaml").write_text(text.replace("max_gen_toks: 10", "max_gen_toks: 60"))
     (folder / "program.py").write_text(PROGRAM.format(here=str(HERE), tasks=str(folder / "tasks")))
     return folder
 
 
-def command(home, out, **arguments):
+def command(home, out, task="sampled", **arguments):
     values = {
         "pretrained": str(home / "model"),
         "prompts": str(home / "prompts.yaml"),
@@ -59,7 +61,7 @@ def command(home, out, **arguments):
         "seed": 4,
         **arguments,
     }
-    return [str(home / "program.py"), json.dumps(values), "sampled", str(out)]
+    return [str(home / "program.py"), json.dumps(values), task, str(out)]
 
 
 def environment(**changes):
@@ -115,6 +117,23 @@ def test_the_results_cover_processes_on_other_machines(home, tmp_path, expected)
     for name in ("doc_id", "decoded_tokens", "prompt_tokens", "relay_bytes"):
         assert mine[name] == theirs[name]
     assert list(temporary.glob("lm-eval-latentmas-*")) == []
+
+
+def test_no_process_waits_for_another_that_the_cache_answers(home, tmp_path):
+    cache, texts = tmp_path / "cache", []
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    for number in range(2):
+        out = tmp_path / f"{number}.json"
+        arguments = [*command(home, out, task="greedy"), "machines", str(cache)]
+        subprocess.run([*launcher, *arguments], check=True, env=environment(ACCELERATE_USE_CPU="true"), timeout=120)
+        found = json.loads(out.read_text())
+        texts.append(sorted(found["texts"]))
+        if not number:
+            assert found["latentmas"]["samples"]["greedy"]["doc_id"] == [0, 1, 2, 3, 4]
+            Path(f"{cache}_rank1.db").unlink()
+    assert texts[0] == texts[1]
+    # the first process found its answers in the cache, and has what the other one computed
+    assert found["latentmas"]["samples"]["greedy"]["doc_id"] == [1, 3]
 
 
 def test_shuffled_relays_in_several_processes_are_refused_before_weights_load(home, monkeypatch):

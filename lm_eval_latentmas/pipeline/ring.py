@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch.distributed as dist
 
 from lm_eval_latentmas.journal import differences
-from lm_eval_latentmas.launch import leave_at_exit
+from lm_eval_latentmas.launch import leave_at_exit, store_of_first
 from lm_eval_latentmas.pipeline.channel import Channel
 from lm_eval_latentmas.pipeline.watch import Watch
 
@@ -35,18 +34,10 @@ class Ring:
         self._group = dist.new_group(backend="gloo", timeout=waits)
         leave_at_exit()
         leave_at_exit(self._group)
-        self.watch = Watch(self._store(waits), self.rank, names, timeout)
+        self.watch = Watch(store_of_first(self._group, waits), self.rank, names, timeout)
         self.watch.start()
         # plans are small and all there from the beginning; a bound on them could close a ring of full queues
         self.channel = Channel(self._group, self.watch, room=0 if self.rank == 0 else 1, pace=pace)
-
-    def _store(self, waits: timedelta) -> dist.TCPStore:
-        """A store in process 0, on a free port."""
-        host = os.environ.get("MASTER_ADDR", "localhost")
-        mine = dist.TCPStore(host, 0, is_master=True, timeout=waits, wait_for_workers=False) if self.rank == 0 else None
-        box = [mine.port if mine else None]
-        dist.broadcast_object_list(box, src=0, group=self._group)
-        return mine or dist.TCPStore(host, box[0], is_master=False, timeout=waits)
 
     def agree(self, facts: dict[str, Any]) -> None:
         """Compare what texts depend on, and who has which agents.
