@@ -5,6 +5,7 @@ Every case runs in a process of its own: ``python -m benchmarks.memory CASE SIZE
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -55,6 +56,7 @@ class Peak:
     """The most memory this process has taken: on a GPU as its allocator counts, else resident memory, read often."""
 
     def __init__(self, device: str) -> None:
+        _give_back()
         self.on_gpu = device.startswith("cuda")
         self.most = self.start = self._now()
         self._done = threading.Event()
@@ -79,6 +81,14 @@ class Peak:
         if self.on_gpu:
             return torch.cuda.max_memory_allocated()
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _give_back() -> None:
+    """Let the C library return what it holds free; where loading left much of it, caches would seem to cost nothing."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+    if trim is not None:
+        trim(0)
 
 
 class Held:
@@ -140,7 +150,6 @@ def measure(case: str, sizes: Sizes) -> dict[str, Any]:
     answers(made, plans(made, [2], sizes), 1)  # what a first pass sets up stays
     adapter.bytes_per_state  # noqa: B018 - measured on a pass of its own
     held = Held(adapter)
-    gc.collect()
     with Peak(sizes.device) as memory:
         answers(made, asked, rows)
     peak = memory.most - memory.start
