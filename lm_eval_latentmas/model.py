@@ -306,10 +306,14 @@ class LatentMASLM(HFLM):
 
     def _collect(self) -> None:
         """Keep what processes on other machines found: their run directory may be another folder."""
-        for key, doc_id, text in map(json.loads, self.launch.told()):
-            if not self.journal.get([key]):
+        told = [json.loads(text) for text in self.launch.told()]
+        if not told:
+            return
+        held = self.journal.get(key for key, _, _ in told)
+        for key, _, text in told:
+            if key not in held:
                 self.journal.put(key, Record.from_json(text))
-            self.journal.ask(self.launch.id, [(key, doc_id)])
+        self.journal.ask(self.launch.id, ((key, doc_id) for key, doc_id, _ in told))
 
     def _found(
         self, questions: Sequence[Question], run: Callable[..., Any], *, quiet: bool

@@ -66,10 +66,10 @@ def format_cell(cell: Cell, column: Column) -> str:
     """A cell as a reader sees it: a dash for what is not known, and no zero for what is merely small."""
     if not isinstance(cell, int | float):
         return "-" if cell is None else cell
-    least = 10.0**-column.digits
-    if 0 < abs(cell) < least / 2:
-        return f"<{least:.{column.digits}f}" if cell > 0 else f">-{least:.{column.digits}f}"
-    return f"{cell:,.{column.digits}f}"
+    shown, least = f"{cell:,.{column.digits}f}", f"{10.0**-column.digits:.{column.digits}f}"
+    if cell and not shown.strip("-0."):
+        return f"<{least}" if cell > 0 else f">-{least}"
+    return shown
 
 
 def markdown(table: Table) -> str:

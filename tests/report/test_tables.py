@@ -70,3 +70,7 @@ def test_csv_keeps_full_numbers_and_states_places() -> None:
 )
 def test_what_is_merely_small_is_not_shown_as_zero(cell: str | float | None, shown: str) -> None:
     assert format_cell(cell, Column("p", 4)) == shown
+
+
+def test_a_half_is_not_shown_as_zero_where_there_are_no_decimals() -> None:
+    assert [format_cell(cell, Column("documents", 0)) for cell in (0.0, 0.5, 0.6, -0.2)] == ["0", "<1", "1", ">-1"]
