@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import logging
 import sys
@@ -33,6 +34,7 @@ from lm_eval_latentmas.likelihood import score
 from lm_eval_latentmas.machine import check_machine
 from lm_eval_latentmas.model_adapters import ModelAdapter, adapter_class, verify
 from lm_eval_latentmas.pipeline.chain import PipelineChain
+from lm_eval_latentmas.pipeline.launched import check_no_pipeline, launched
 from lm_eval_latentmas.pipeline.ring import Ring
 from lm_eval_latentmas.pipeline.shares import called, shared_out
 from lm_eval_latentmas.planning import Plan, Question
@@ -58,6 +60,17 @@ class LatentMASLM(HFLM):
     """
 
     def __init__(self, pretrained: str | transformers.PreTrainedModel | None = None, **arguments: Any) -> None:
+        self._make(pretrained, **arguments)
+        while self._serves:
+            self.chain.serve()
+            self.__dict__.clear()  # weights go before others come
+            gc.collect()
+            if (following := launched().next_arguments()) is None:
+                sys.exit(0)  # process 0 has its results: lm-eval goes no further here
+            self._make(**following)
+
+    def _make(self, pretrained: str | transformers.PreTrainedModel | None, **arguments: Any) -> None:
+        self._given = {"pretrained": pretrained, **arguments}
         if pretrained is None:
             arguments = embedded_model() | arguments
             pretrained = arguments.pop("pretrained")
@@ -72,6 +85,7 @@ class LatentMASLM(HFLM):
         self.shares = shared_out(settings.pipeline, self.prompts, pretrained, loading)
         if self.shares is None:
             check_together(settings.relay, processes())
+            check_no_pipeline()
         self._ring: Ring | None = None
         _check_request()
         if self.shares is None:
@@ -84,9 +98,6 @@ class LatentMASLM(HFLM):
             if self._ring is not None:
                 self._ring.watch.fail(error)
             raise
-        if self._serves:
-            self.chain.serve()
-            sys.exit(0)  # process 0 has its results: lm-eval goes no further here
 
     def _load(self, pretrained: str | transformers.PreTrainedModel, loading: dict[str, Any]) -> None:
         """Load the model and prove it; in a pipeline, see that all processes have the same one."""
@@ -187,7 +198,8 @@ class LatentMASLM(HFLM):
     def _get_config(self, *args: Any, **kwargs: Any) -> None:
         """Let the processes of a pipeline join, once HFLM has made them known to each other, before anything loads."""
         if self.shares is not None:
-            self._ring = Ring(called(self.shares, self.prompts), self.settings.pipeline_timeout)
+            names, given = called(self.shares, self.prompts), self._given | {"seed": self.seed}
+            self._ring = launched().join(names, self.settings.pipeline_timeout, given)
             if self._ring.rank == 0:
                 self._check_answering()
         super()._get_config(*args, **kwargs)

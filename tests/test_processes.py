@@ -21,17 +21,21 @@ sys.path.insert(0, {here!r})
 import lm_eval, lm_eval.evaluator
 lm_eval.evaluator.add_env_info = lambda results: None
 from lm_eval.tasks import TaskManager
-arguments, task, out = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+models, task, out = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
 if sys.argv[4:5] == ["machines"]:
     socket.gethostname = lambda: "machine" + os.environ["RANK"]
-results = lm_eval.simple_evaluate(
-    model="latentmas-obf", model_args=arguments, tasks=[task], device="cpu", batch_size=2, bootstrap_iters=0,
-    use_cache=(sys.argv[5:] or [None])[0],
-    task_manager=TaskManager(include_path={tasks!r}, include_defaults=False))
-if results is not None:
-    texts = [[s["doc_id"], s["resps"][0]] for s in results["samples"][task]]
+found = []
+for arguments in models:
+    results = lm_eval.simple_evaluate(
+        model="latentmas-obf", model_args=arguments, tasks=[task], device="cpu", batch_size=2, bootstrap_iters=0,
+        use_cache=(sys.argv[5:] or [None])[0],
+        task_manager=TaskManager(include_path={tasks!r}, include_defaults=False))
+    if results is not None:
+        texts = [[s["doc_id"], s["resps"][0]] for s in results["samples"][task]]
+        found.append({{"texts": texts, "latentmas": results["config"]["latentmas"]}})
+if found:
     with open(out, "w") as file:
-        json.dump({{"texts": texts, "latentmas": results["config"]["latentmas"]}}, file)
+        json.dump(found, file)
 """
 
 
@@ -52,7 +56,8 @@ def home(tmp_path_factory):
     return folder
 
 
-def command(home, out, task="sampled", **arguments):
+def command(home, out, task="sampled", before=(), **arguments):
+    """A run of one model; of others before it where ``before`` says what differs in their arguments."""
     values = {
         "pretrained": str(home / "model"),
         "prompts": str(home / "prompts.yaml"),
@@ -61,7 +66,13 @@ def command(home, out, task="sampled", **arguments):
         "seed": 4,
         **arguments,
     }
-    return [str(home / "program.py"), json.dumps(values), task, str(out)]
+    models = [*({**values, **changes} for changes in before), values]
+    return [str(home / "program.py"), json.dumps(models), task, str(out)]
+
+
+def results_in(out):
+    """What the results of the last model say."""
+    return json.loads(Path(out).read_text())[-1]
 
 
 def environment(**changes):
@@ -70,7 +81,7 @@ def environment(**changes):
 
 def alone(home, out, **arguments):
     subprocess.run([sys.executable, *command(home, out, **arguments)], check=True, env=environment(), timeout=240)
-    return json.loads(Path(out).read_text())
+    return results_in(out)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +98,7 @@ def test_two_processes_share_the_documents_and_give_the_same_texts(home, tmp_pat
         env=environment(ACCELERATE_USE_CPU="true"),
         timeout=300,
     )
-    found = json.loads(out.read_text())
+    found = results_in(out)
     assert sorted(found["texts"]) == sorted(expected["texts"])
     assert found["latentmas"]["processes"] == 2
     # five documents over two ranks: lm-eval pads the shorter one with a copy, which must not be computed or counted
@@ -111,7 +122,7 @@ def test_the_results_cover_processes_on_other_machines(home, tmp_path, expected)
         env=environment(ACCELERATE_USE_CPU="true", TMPDIR=str(temporary)),
         timeout=300,
     )
-    found = json.loads(out.read_text())
+    found = results_in(out)
     assert sorted(found["texts"]) == sorted(expected["texts"])
     mine, theirs = (told["latentmas"]["samples"]["sampled"] for told in (found, expected))
     for name in ("doc_id", "decoded_tokens", "prompt_tokens", "relay_bytes"):
@@ -126,7 +137,7 @@ def test_no_process_waits_for_another_that_the_cache_answers(home, tmp_path):
         out = tmp_path / f"{number}.json"
         arguments = [*command(home, out, task="greedy"), "machines", str(cache)]
         subprocess.run([*launcher, *arguments], check=True, env=environment(ACCELERATE_USE_CPU="true"), timeout=120)
-        found = json.loads(out.read_text())
+        found = results_in(out)
         texts.append(sorted(found["texts"]))
         if not number:
             assert found["latentmas"]["samples"]["greedy"]["doc_id"] == [0, 1, 2, 3, 4]
@@ -146,10 +157,15 @@ def test_shuffled_relays_in_several_processes_are_refused_before_weights_load(ho
 def test_a_pipeline_of_two_processes_gives_the_same_texts_and_any_other_run_goes_on_with_them(home, tmp_path, expected):
     out, run_dir = tmp_path / "first.json", tmp_path / "run"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    arguments = command(home, out, run_dir=str(run_dir), pipeline=True, pipeline_timeout=60)
+    earlier = {"kv_budget": 4, "run_dir": None}
+    arguments = command(home, out, before=[earlier], run_dir=str(run_dir), pipeline=True, pipeline_timeout=60)
     subprocess.run([*launcher, *arguments], check=True, env=environment(ACCELERATE_USE_CPU="true"), timeout=300)
-    found = json.loads(out.read_text())
+    found = results_in(out)
     assert found["texts"] == expected["texts"]
+    first = json.loads(out.read_text())[0]
+    assert first["latentmas"]["chain"]["hand_off"]["kv_budget"] == 4
+    assert len(first["texts"]) == 5
+    assert first["texts"] != found["texts"]
     told, summary = found["latentmas"], found["latentmas"]["summary"]["sampled"]
     assert told["processes"] == 2
     assert told["places"] == {"pipeline": [["refiner", "judger"], ["planner", "critic"]]}

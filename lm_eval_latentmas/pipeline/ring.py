@@ -19,10 +19,18 @@ class Ring:
     """This process's place among the others.
 
     names: what each process is called in errors. timeout: seconds without a sign of life after which one is lost.
+    last: the ring that this process left before, whose connections serve again.
     Joins when made: all processes of the launch must do so, after ``torch.distributed`` has been initialised.
     """
 
-    def __init__(self, names: Sequence[str], timeout: float, *, pace: Callable[[int], object] | None = None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        timeout: float,
+        *,
+        pace: Callable[[int], object] | None = None,
+        last: Ring | None = None,
+    ) -> None:
         if not dist.is_initialized():
             raise ValueError(
                 "pipeline: the processes do not see each other; start them with torchrun or accelerate launch, and on "
@@ -30,10 +38,7 @@ class Ring:
             )
         self.rank, self.processes = dist.get_rank(), dist.get_world_size()
         waits = timedelta(seconds=max(timeout, 60))
-        # gloo, because messages are host memory; a group of its own, whatever the launch uses
-        self._group = dist.new_group(backend="gloo", timeout=waits)
-        leave_at_exit()
-        leave_at_exit(self._group)
+        self._group = last._group if last is not None else _own_group(waits)
         self.watch = Watch(store_of_first(self._group, waits), self.rank, names, timeout)
         self.watch.start()
         # plans are small and all there from the beginning; a bound on them could close a ring of full queues
@@ -63,3 +68,11 @@ class Ring:
         self.channel.send({"kind": "end"})
         self.channel.finish()
         self.watch.close()
+
+
+def _own_group(waits: timedelta) -> dist.ProcessGroup:
+    """Of gloo, because messages are host memory, and not the launch's, whatever that one uses."""
+    group = dist.new_group(backend="gloo", timeout=waits)
+    leave_at_exit()
+    leave_at_exit(group)
+    return group

@@ -119,14 +119,27 @@ class Watch:
 
     def wait(self, keys: Sequence[str]) -> list[str]:
         """The values of keys of the store, once they are there."""
-        while not self._store.check(list(keys)):
+        while not self.has(keys):
             self.tick()
             time.sleep(0.05)
-        return [self._store.get(key).decode() for key in keys]
+        return [self.told(key).decode() for key in keys]
 
-    def tell(self, key: str, value: str) -> None:
+    def has(self, keys: Sequence[str]) -> bool:
+        """Whether all of some keys are in the store."""
+        return self._store.check(list(keys))
+
+    def told(self, key: str) -> bytes:
+        """The value of a key that the store has."""
+        return self._store.get(key)
+
+    def tell(self, key: str, value: str | bytes) -> None:
         """Put a value into the store."""
         self._store.set(key, value)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this process has left."""
+        return self._closed.is_set()
 
     def close(self) -> None:
         """Leave in order."""
