@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lm_eval_latentmas.machine_name import machine_name
 from lm_eval_latentmas.records import Record
 
 _SCHEMA = """
@@ -165,9 +164,8 @@ def key_of(*parts: object) -> str:
 
 
 def _file_name() -> str:
-    """One file per machine; a launcher that numbers its machines tells those of one name apart."""
-    machine = re.sub(r"[^\w.-]", "_", socket.gethostname())
-    return "-".join(filter(None, ("journal", machine, os.environ.get("GROUP_RANK", "").lstrip("0")))) + ".sqlite"
+    """One file per machine, also where a launcher's number is all that tells two of them apart."""
+    return "-".join(filter(None, ("journal", machine_name(), os.environ.get("GROUP_RANK", "").lstrip("0")))) + ".sqlite"
 
 
 def differences(held: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import uuid
 import weakref
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from lm_eval_latentmas.machine_name import machine_name
 from lm_eval_latentmas.temporary import TemporaryFolder
 
 
@@ -69,7 +69,7 @@ class Launch:
         if self._shared:
             leave_at_exit()
         self.id = self.gathered(uuid.uuid4().hex)[0]
-        self.machines = self.gathered(socket.gethostname())
+        self.machines = self.gathered(machine_name())
         self._temporary: TemporaryFolder | None = None
         self._store = store_of_first() if self.spread else None
         self._heard = dict.fromkeys(range(len(self.machines)), 0)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from lm_eval_latentmas import machine_name
 from lm_eval_latentmas.journal import Journal
 from lm_eval_latentmas.records import Record
 
@@ -78,10 +83,12 @@ def test_a_record_that_is_no_json_is_damage(tmp_path: Path) -> None:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch):
-    """Pretend to be another machine, which the launcher may have given a number."""
+    """Pretend to be another machine, by its name, its kernel, its container, and the number that the launcher gave."""
 
-    def pretend(name: str, number: str | None = None) -> None:
+    def pretend(name: str = "same", boot: str = "1", mounts: str = "2", number: str | None = None) -> None:
         monkeypatch.setattr(socket, "gethostname", lambda: name)
+        monkeypatch.setattr(os, "readlink", lambda path: mounts)
+        monkeypatch.setattr(machine_name, "_BOOT", SimpleNamespace(read_text=lambda: boot))
         monkeypatch.delenv("GROUP_RANK", raising=False)
         if number is not None:
             monkeypatch.setenv("GROUP_RANK", number)
@@ -89,11 +96,19 @@ def machine(monkeypatch: pytest.MonkeyPatch):
     return pretend
 
 
-@pytest.mark.parametrize("others", [[("a", None), ("b", None)], [("same", "0"), ("same", "1")]])
+@pytest.mark.parametrize(
+    "others",
+    [
+        [{"name": "a"}, {"name": "b"}],
+        [{"boot": "1"}, {"boot": "7"}],
+        [{"mounts": "2"}, {"mounts": "3"}],
+        [{"number": "0"}, {"number": "1"}],
+    ],
+)
 def test_each_machine_writes_a_file_of_its_own_and_reads_all(tmp_path: Path, machine, others) -> None:
     journals = []
     for number, other in enumerate(others):
-        machine(*other)
+        machine(**other)
         journals.append(Journal(tmp_path, SETTINGS))
         journals[-1].put(KEYS[number], record(number))
         journals[-1].ask("launch", [(KEYS[number], number)])
@@ -101,6 +116,19 @@ def test_each_machine_writes_a_file_of_its_own_and_reads_all(tmp_path: Path, mac
     for journal in journals:
         assert journal.get(KEYS) == {KEYS[0]: record(0), KEYS[1]: record(1)}
         assert journal.asked("launch") == [record(0), record(1)]
+    # started again, as after a crash: in the same files or in a new one, with all that was finished
+    for other in (others[0], {"boot": "of another start"}):
+        machine(**other)
+        assert Journal(tmp_path, SETTINGS).get(KEYS) == {KEYS[0]: record(0), KEYS[1]: record(1)}
+    assert len(list(tmp_path.glob("journal*.sqlite"))) == 3
+
+
+def test_the_processes_of_a_machine_call_it_the_same(monkeypatch) -> None:
+    command = [sys.executable, "-c", "from lm_eval_latentmas.machine_name import machine_name; print(machine_name())"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.strip() == machine_name.machine_name()
+    monkeypatch.setattr(machine_name, "_BOOT", Path("nowhere"))
+    assert machine_name.machine_name() != told.stdout.strip()
 
 
 def test_a_machine_of_another_configuration_is_refused_and_may_come_back_with_this_one(tmp_path: Path, machine) -> None:

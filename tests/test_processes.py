@@ -16,14 +16,16 @@ from lm_eval_latentmas.model import LatentMASLM
 
 HERE = Path(__file__).parent
 PROGRAM = """
-import json, os, socket, sys
+import json, os, sys
 sys.path.insert(0, {here!r})
 import lm_eval, lm_eval.evaluator
 lm_eval.evaluator.add_env_info = lambda results: None
 from lm_eval.tasks import TaskManager
 models, task, out = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
 if sys.argv[4:5] == ["machines"]:
-    socket.gethostname = lambda: "machine" + os.environ["RANK"]
+    # of one host name
+    from lm_eval_latentmas import machine_name
+    machine_name._distinction = lambda: os.environ["RANK"]
 found = []
 for arguments in models:
     results = lm_eval.simple_evaluate(
