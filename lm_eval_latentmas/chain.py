@@ -261,8 +261,13 @@ class Chain:
         handed: dict[int, Handed] = {}
         ready: list[Job] = []
         decoder = Decoder(self.adapter, batch_size)
+
+        def wanting() -> bool:
+            """Whether another batch is to be had and would find room; looked at while rows decode."""
+            return bool(unthought and not ready and decoder.free and (self.has_thought or not decoder.busy))
+
         while unthought or ready or decoder.busy:
-            if unthought and not ready and decoder.free and (self.has_thought or not decoder.busy):
+            if wanting():
                 say("thinking")
                 for left in next(thoughts):
                     unthought -= 1
@@ -274,7 +279,7 @@ class Chain:
                 say("answering")
                 admitted, ready = ready[: decoder.free], ready[decoder.free :]
                 done = decoder.admit(admitted)
-            done = done or decoder.run()
+            done = done or decoder.run(wanting)
             for job in done:
                 yield job.key, self._record(handed.pop(id(job.key)), job)
 

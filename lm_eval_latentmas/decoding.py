@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -111,10 +111,10 @@ class Decoder:
         self._charge(jobs, started)
         return self._finished()
 
-    def run(self) -> list[Job]:
-        """Decode until at least one row finishes; returns every job that did."""
+    def run(self, until: Callable[[], bool] = lambda: False) -> list[Job]:
+        """Decode until at least one row finishes, or ``until`` says so; returns every job that finished."""
         done: list[Job] = []
-        while self.busy and not done:
+        while self.busy and not done and not until():
             done = self._step()
         return done
 

@@ -1,7 +1,9 @@
 """The chain as a whole: lossless where it must be, and the same whatever the batch."""
 
 import weakref
+from dataclasses import replace
 
+import chains
 import pytest
 import torch
 from tiny import byte_tokenizer, tiny_model
@@ -275,3 +277,36 @@ def test_a_relay_is_let_go_of_once_the_judger_has_read_it(adapter, prompts):
     answers = made.answer([made.plan(question) for question in questions()], 1)
     next(answers)
     assert [relay() for relay in relays] == [None]
+
+
+class Elsewhere(Chain):
+    """Thoughts come from elsewhere, after they were looked for a few times."""
+
+    looks = 0
+
+    @property
+    def has_thought(self):
+        self.looks += 1
+        return self.looks > 5
+
+
+def test_a_thought_that_comes_while_others_decode_is_taken_in_before_they_end(adapter):
+    lengths = [2, 60, 4, 4]
+    questions = [
+        replace(question, generation=Generation(max_gen_toks=length))
+        for question, length in zip(chains.asked(), lengths, strict=True)
+    ]
+
+    def told(kind):
+        chain = chains.make_chain(adapter, kind=kind)
+        events, texts = [], {}
+        plans = [chain.plan(question) for question in questions]
+        for plan, record in chain.answer(plans, 2, progress=events.append):
+            events.append(plan.question.doc_id)
+            texts[plan.question.doc_id] = record.text
+        return events, texts
+
+    events, texts = told(Elsewhere)
+    assert texts == told(Chain)[1]
+    # the first answer ends and leaves a row free, for which a thought comes before the long one has ended
+    assert events == ["thinking", "answering", 0, "thinking", "answering", 2, "answering", 3, 1]
