@@ -190,22 +190,20 @@ class Chain:
             plan, index = turns[error.row]
             raise error.at(f"{plan}, agent {self.prompts.agents[index].name}") from None
         logger.debug("agents %s: state norms per step %s", {index for _, index in turns}, norms.mean(dim=1).tolist())
+        ended = self._now()
         if following is not None:
             with cache.looking_ahead(mass=oracle):  # what the next agent's prompt would attend to
                 prefill(seat.adapter, cache, following)
-        thought = self._now()
+            if oracle:
+                ended = self._now()
+        batch.spend("latent", ended - started)
+        began = self._now()
         segment = self._segment(cache, turns, prompts, relay)
-        if self.diagnostics is None:
-            relay = self.compressor(segment)
-        else:
-            relay = self.diagnostics.compress(
-                segment,
-                cache,
-                list(map(len, following)),
-                [self._told(*turn, start) for turn, start in zip(turns, starts, strict=True)],
-            )
-        batch.spend("latent", thought - started)
-        batch.spend("compression", self._now() - thought)
+        relay = self.compressor(segment)
+        batch.spend("compression", self._now() - began)
+        if self.diagnostics is not None:
+            about = [self._told(*turn, start) for turn, start in zip(turns, starts, strict=True)]
+            self.diagnostics.note(segment, relay, cache, list(map(len, following)), about)
         return relay
 
     def _told(self, plan: Plan, index: int, start: int) -> dict[str, Any]:

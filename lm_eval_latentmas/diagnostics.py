@@ -33,16 +33,16 @@ class HopDiagnostics:
         self._rows: dict[str, list[dict[str, Any]]] = {}
         self._prompts: dict[str, list[dict[str, Any]]] = {}
 
-    def compress(
-        self, segment: Segment, cache: LiveCache, real: Sequence[int], about: Sequence[dict[str, Any]]
-    ) -> Relay:
-        """Compress as usual, and note what that did.
+    def note(
+        self, segment: Segment, relay: Relay, cache: LiveCache, real: Sequence[int], about: Sequence[dict[str, Any]]
+    ) -> None:
+        """Note what the compression of a segment to a relay did; done once more, so that none of this is timed as it.
 
         cache: holds the queries of the agents that read next, ``real[row]`` of each row. about: per row the document's
         key, task, doc_id, repeat, agent, hop, and the agent's prompt with the position of its first token.
         """
         probe = Diagnostics(getattr(self.compressor, "compensation", None))
-        relay = self.compressor(segment, probe)
+        self.compressor(segment, probe)
         errors = self._errors(segment, relay, cache, real)
         held = {(entry["region"], entry["layer"], entry["row"], entry["head"]): entry for entry in probe.records}
         for layer, by_name in enumerate(errors):
@@ -61,7 +61,6 @@ class HopDiagnostics:
             tokens = [self.token_text(token) for token in told["prompt"]]
             named = {name: told[name] for name in ("task", "doc_id", "agent")}
             self._prompts.setdefault(told["key"], []).append({**named, "start": told["start"], "tokens": tokens})
-        return relay
 
     def _errors(
         self, segment: Segment, relay: Relay, cache: LiveCache, real: Sequence[int]

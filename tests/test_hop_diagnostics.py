@@ -1,8 +1,17 @@
 """``diagnostics=true``: one row per agent, layer and head of every document, and no change of any text."""
 
+import time
+from contextlib import contextmanager
+
 import pyarrow.parquet
 import pytest
+from chains import asked, make_chain, prompt_set
 from test_model import _no_environment_report, evaluate, home, texts  # noqa: F401
+from tiny import byte_tokenizer, tiny_model
+
+from lm_eval_latentmas import diagnostics
+from lm_eval_latentmas.live import LiveCache
+from lm_eval_latentmas.model_adapters import ModelAdapter
 
 
 def rows(folder, name):
@@ -42,3 +51,29 @@ def test_a_relay_that_drops_nothing_has_no_error(home, tmp_path):  # noqa: F811
 def test_diagnostics_need_a_run_directory(home):  # noqa: F811
     with pytest.raises(ValueError, match="diagnostics=True: they are written to a run directory"):
         evaluate(home, diagnostics=True)
+
+
+@pytest.mark.parametrize("spec", ["h-obf", "oracle"])
+def test_what_only_diagnostics_take_is_no_part_of_any_phase(tmp_path, monkeypatch, spec):
+    looking_ahead, output_errors = LiveCache.looking_ahead, diagnostics.output_errors
+
+    @contextmanager
+    def looking_slowly(cache, **how):
+        with looking_ahead(cache, **how):
+            time.sleep(0.5)
+            yield
+
+    def slow_errors(*arguments):
+        time.sleep(0.2)
+        return output_errors(*arguments)
+
+    chain = make_chain(ModelAdapter(tiny_model(), byte_tokenizer()), prompt_set("Plan: {question}"), spec, kv_budget=8)
+    chain.diagnostics = diagnostics.HopDiagnostics(tmp_path, chain.compressor, str)
+    list(chain.answer([chain.plan(asked()[0], "warm")], 1))
+    monkeypatch.setattr(LiveCache, "looking_ahead", looking_slowly)
+    monkeypatch.setattr(diagnostics, "output_errors", slow_errors)
+    ((_, record),) = chain.answer([chain.plan(asked()[0], "key")], 1)
+    assert (tmp_path / "diagnostics-key.parquet").exists()
+    assert record.seconds["compression"] < 0.3
+    # the selector of the upper bound looks ahead also without them
+    assert (record.seconds["latent"] > 0.5) == (spec == "oracle")

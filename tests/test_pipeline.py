@@ -131,6 +131,28 @@ def test_diagnostics_are_those_of_one_process(tmp_path):
         )
 
 
+def noting_much(folder, rank, chain, ring):
+    """A message of half a megabyte more with every batch, over a slow way."""
+    noting(folder, rank, chain)
+    if rank:
+        taken = chain.diagnostics.taken
+        chain.diagnostics.taken = lambda keys: taken(keys) | {"more": [[], ["x" * 500_000]]}
+        ring.channel._pace = lambda size: time.sleep(size / 1e6)
+
+
+def relay_seconds(chain):
+    ((_, record),) = chain.answer([chain.plan(asked()[0], "key")], 1)
+    return record.relay_seconds, record.seconds["transport"]
+
+
+def test_the_way_of_a_relay_is_timed_without_diagnostics(tmp_path):
+    ((_, (found, _)), _) = processes(2, member, tmp_path, 2, relay_seconds, partial(noting_much, str(tmp_path)))
+    hops, transport = found
+    assert (tmp_path / "diagnostics-key.parquet").exists()
+    assert 0 < hops[1] < 0.4
+    assert transport < 0.4
+
+
 def noting_turns(rank, chain, ring):
     """When this process's agents began and ended with every batch, on the clock that all processes share."""
     turns, advance = [], chain.advance

@@ -40,8 +40,10 @@ class PipelineChain(Chain):
             while (message := self._ring.channel.receive()).header.get("kind") != "end":
                 number, batch = self._opened(message)
                 self.advance(batch, self._share.stop)
-                noted = self.diagnostics.taken([plan.key for plan in batch.plans]) if self.diagnostics else {}
-                self._ring.channel.send(*letter(number, batch, diagnostics=noted))
+                if self.diagnostics is not None:  # apart, because the way of a batch is timed
+                    noted = self.diagnostics.taken([plan.key for plan in batch.plans])
+                    self._ring.channel.send({"kind": "notes", "rows": noted})
+                self._ring.channel.send(*letter(number, batch))
             self._ring.leave()
 
     def thoughts(self, plans: Sequence[Plan], batch_size: int) -> Iterator[list[Handed]]:
@@ -76,8 +78,9 @@ class PipelineChain(Chain):
 
     def _opened(self, message: Message) -> tuple[int, Underway]:
         devices = self.seats[self._share.start].adapter.layer_devices
-        if self.diagnostics is not None:
-            self.diagnostics.take_in(message.header.get("diagnostics", {}))
+        if self.diagnostics is not None and message.header.get("kind") == "notes":
+            self.diagnostics.take_in(message.header["rows"])
+            message = self._ring.channel.receive()
         return opened(message, self._ring.channel.sender, self.fingerprint, devices)
 
     def _runner(self, adapter: ModelAdapter) -> ModelAdapter:

@@ -34,10 +34,10 @@ class Departure:
         return Carried(None, [len(message) for message in messages], messages)
 
 
-def letter(number: int, batch: Underway, **more: Any) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """Header and bodies of the message that carries a batch. more: plain JSON that goes with it."""
+def letter(number: int, batch: Underway) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """Header and bodies of the message that carries a batch."""
     noted = {name: getattr(batch, name) for name in _NOTED}
-    header = {"kind": "batch", "number": number, "plans": [asdict(plan) for plan in batch.plans], **noted, **more}
+    header = {"kind": "batch", "number": number, "plans": [asdict(plan) for plan in batch.plans], **noted}
     return header, batch.messages
 
 
