@@ -122,10 +122,10 @@ class LiveCache(Cache):
 
     @contextmanager
     def looking_ahead(self, *, mass: bool = True) -> Iterator[None]:
-        """Around a pass whose queries are wanted and whose states are not: they are forgotten after.
+        """Around passes whose queries are wanted and whose states are not: they are forgotten after.
 
-        The rotated queries stay in ``queries``, per layer (rows, heads, width, head_dim); with ``mass`` the attention
-        weight that they put on every slot replaces what was summed before.
+        The rotated queries stay in ``queries``, per layer (rows, heads, width of all passes, head_dim); with ``mass``
+        the attention weight that they put on every slot replaces what was summed before.
         """
         before = list(self.lengths), list(self.cursors), self._mass
         self._mass = Mass(len(self.keys), every=True) if mass else None
@@ -136,9 +136,10 @@ class LiveCache(Cache):
         self._mass = self._mass if mass else before[2]
 
     def note_queries(self, layer_idx: int, queries: Tensor) -> None:
-        """Keep a pass's rotated queries where they were asked for."""
+        """Keep a pass's rotated queries behind those of the passes before it, where they were asked for."""
         if self._notes_queries:
-            self.queries[layer_idx] = queries
+            noted = self.queries[layer_idx]
+            self.queries[layer_idx] = queries if noted is None else torch.cat([noted, queries], dim=2)
 
     @property
     def counts(self) -> bool:

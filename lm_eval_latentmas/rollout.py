@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
+
+# Tokens that one forward pass reads, over all rows: activations of more would take more memory than the cache that they
+# fill, and a CPU is no faster with them.
+TOKENS = 256
+TOKENS_ON_A_DEVICE = 8192
+# but at least so many of every row, as each pass goes through the whole cache; 3 or more, so that no part is a step
+WIDTH = 32
 
 
 class NonFiniteState(RuntimeError):
@@ -54,20 +62,30 @@ def read(adapter: ModelAdapter, cache: LiveCache, tokens: Sequence[Sequence[int]
 
     Rows are padded on the right with their own last token: index 0 is always real, and pads never become states.
     """
-    lengths = [len(row) for row in tokens]
-    width = max(lengths)
-    padded = [[*row, *([row[-1]] * (width - len(row)))] for row in tokens]
-    device = adapter.device
-    embeds = adapter.embed(torch.tensor(padded, device=device))
-    with cache.writing(lengths, width, device) as positions:
-        return adapter.forward(embeds, positions, cache)
+    return torch.cat([hidden for _, hidden in _passes(adapter, cache, tokens)], dim=1)
 
 
 def prefill(adapter: ModelAdapter, cache: LiveCache, prompts: Sequence[Sequence[int]]) -> Tensor:
     """Read one prompt per row; return each row's state at its last real token, (rows, hidden)."""
-    hidden = read(adapter, cache, prompts)
-    last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=hidden.device)
-    return hidden[torch.arange(len(prompts), device=hidden.device), last]
+    last: dict[int, Tensor] = {}
+    for start, hidden in _passes(adapter, cache, prompts):
+        ends = {row: len(prompt) - 1 - start for row, prompt in enumerate(prompts)}
+        last |= {row: hidden[row, end].clone() for row, end in ends.items() if 0 <= end < hidden.shape[1]}
+    return torch.stack([last[row] for row in range(len(prompts))])
+
+
+def _passes(adapter: ModelAdapter, cache: LiveCache, tokens: Sequence[Sequence[int]]) -> Iterator[tuple[int, Tensor]]:
+    """The passes that read the tokens: where each begins in the rows, and its states, (rows, its width, hidden)."""
+    lengths, device = [len(row) for row in tokens], adapter.device
+    width = max(lengths)
+    padded = torch.tensor([[*row, *([row[-1]] * (width - len(row)))] for row in tokens], device=device)
+    most = TOKENS if device.type == "cpu" else TOKENS_ON_A_DEVICE
+    passes = -(-width // max(WIDTH, most // len(tokens)))
+    for start, end in pairwise(width * place // passes for place in range(passes + 1)):
+        real = [min(max(length - start, 0), end - start) for length in lengths]
+        with cache.writing(real, end - start, device) as positions:
+            hidden = adapter.forward(adapter.embed(padded[:, start:end]), positions, cache)
+        yield start, hidden
 
 
 def step(adapter: ModelAdapter, cache: LiveCache, embeds: Tensor) -> Tensor:

@@ -4,9 +4,10 @@ import pytest
 import torch
 from tiny import byte_tokenizer, tiny_model
 
+from lm_eval_latentmas import rollout
 from lm_eval_latentmas.live import LiveCache
 from lm_eval_latentmas.model_adapters import ModelAdapter
-from lm_eval_latentmas.rollout import LatentSpace, NonFiniteState, prefill, step, think
+from lm_eval_latentmas.rollout import LatentSpace, NonFiniteState, prefill, read, step, think
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [40, 41, 42], [99, 98, 97, 96, 95]]
 
@@ -167,3 +168,38 @@ def test_a_step_is_the_same_whether_or_not_its_mass_is_asked_for(adapter):
         return hidden
 
     assert torch.equal(run(True), run(False))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("most", "least"), [(1, 3), (1, 4), (12, 3)])
+def test_prompts_read_in_pieces_leave_what_one_pass_leaves(adapter, monkeypatch, most, least):
+    second = [[1, 2], [3, 4, 5, 6, 7, 8], [9]]
+    widths = []
+
+    def counted(embeds, positions, cache):
+        widths.append(embeds.shape[1])
+        return ModelAdapter.forward(adapter, embeds, positions, cache)
+
+    def run():
+        cache = fresh(adapter, 3)
+        found = [prefill(adapter, cache, PROMPTS)]
+        with cache.looking_ahead():
+            states = read(adapter, cache, second)
+        for row, tokens in enumerate(second):
+            found += [states[row, : len(tokens)], *(queries[row, :, : len(tokens)] for queries in cache.queries)]
+        found += [mass[:, :, :7] for mass in cache.mass]
+        return [*found, prefill(adapter, cache, second)], cache
+
+    monkeypatch.setattr(adapter, "forward", counted)
+    whole, _ = run()
+    assert widths == [7, 6, 6]
+    widths.clear()
+    monkeypatch.setattr(rollout, "TOKENS", most)
+    monkeypatch.setattr(rollout, "WIDTH", least)
+    pieces, cache = run()
+    assert len(widths) > 3
+    assert max(widths) <= max(least, most // 3)
+    assert min(widths) > 1  # a pass over one token a row counts as a latent step
+    for one, other in zip(whole, pieces, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert cache.lengths == cache.cursors == [9, 9, 6]
