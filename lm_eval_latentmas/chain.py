@@ -63,9 +63,10 @@ class Chain:
         self.adapter = self.seats[-1].adapter
         self.links = [self._link(*seats) for seats in pairwise(self.seats)]
         self._rotation = Rotation.of(adapter) if settings.mode == "latent" and prompts.side_by_side else None
-        self._strip_thought = think_end_token is not None
+        self._strip_thought = think_end_token is not None or adapter.answers_apart
         opening, closing = adapter.thought
-        self._thought = Thought(opening, think_end_token if think_end_token is not None else closing)
+        given = think_end_token is not None and not adapter.answers_apart
+        self._thought = Thought(opening, think_end_token if given else closing)
         self.planner = self.planner_class(adapter, prompts, settings, max_length=max_length, seed=seed)
 
     # -- before anything runs -----------------------------------------------------------------------
@@ -295,8 +296,14 @@ class Chain:
         )
 
     def _said(self, job: Job, *, opened: bool) -> str:
-        """The text as the harness gets it: without its thought, where the caller named the token that ends one."""
-        if self._strip_thought and (end := job.answer_start(self.adapter.tokenizer)):
+        """The text as the harness gets it: without its thought, where the caller named the token that ends one.
+
+        Where an answer is a message of its own, nothing else is text, and without such a message there is none.
+        """
+        end = job.answer_start(self.adapter.tokenizer) if self._strip_thought else 0
+        if end is None and self.adapter.answers_apart:
+            return ""
+        if end:
             return job.text[end:].lstrip()
         # A thought that the prompt opened is opened in the text too, so that whoever reads it can tell.
         return f"{self._thought.open}\n{job.text}" if opened else job.text

@@ -82,7 +82,8 @@ class Decoder:
         self._cache: LiveCache | None = None
         self._jobs: list[Job] = []  # one a row of the cache
         self._eos = adapter.eos_ids
-        self._special = frozenset(adapter.tokenizer.all_special_ids)
+        special = list(adapter.tokenizer.all_special_ids)
+        self._special = dict(zip(adapter.tokenizer.convert_ids_to_tokens(special), special, strict=True))
 
     @property
     def free(self) -> int:
@@ -180,11 +181,12 @@ class Decoder:
         return bool(job.stop)
 
     def _text(self, job: Job, tokens: list[int]) -> str:
-        """The text without special tokens, but with those that begin or end a thought: nothing else shows where."""
+        """The text without special tokens, but with those of the marks of a thought: nothing else shows where it is."""
         tokenizer = self.adapter.tokenizer
-        named = (job.thought.open, job.thought.close)
-        marks = {mark if isinstance(mark, int) else tokenizer.convert_tokens_to_ids(mark) for mark in named}
-        shown = (marks & self._special) - {tokenizer.unk_token_id}  # what no token is called is unknown
+        marks = (job.thought.open, job.thought.close)
+        texts = [mark for mark in marks if isinstance(mark, str)]
+        parts = {token for name, token in self._special.items() if any(name in text for text in texts)}
+        shown = parts.union(mark for mark in marks if mark in self._special.values())
         if not shown.intersection(tokens):
             return tokenizer.decode(tokens, skip_special_tokens=True)
         runs = groupby(tokens, key=shown.__contains__)

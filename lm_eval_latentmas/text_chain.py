@@ -125,7 +125,11 @@ class TextChain(Chain):
 
     def _message(self, job: Job) -> str:
         """What was written after the thought, or all of it where the thought never ended."""
-        return job.text[job.answer_start(self.adapter.tokenizer) or 0 :].strip()
+        tokenizer = self.adapter.tokenizer
+        start = job.answer_start(tokenizer)
+        if start is None and self.adapter.answers_apart:  # its marks would begin messages in the prompts that show it
+            return tokenizer.decode(job.tokens, skip_special_tokens=True).strip()
+        return job.text[start or 0 :].strip()
 
     def _handed(self, talk: Talk) -> Handed:
         places = range(len(self.planner.thinkers))

@@ -31,8 +31,10 @@ class ModelAdapter:
     Raises ValueError where embeddings or head are offloaded.
     """
 
-    #: What a thought begins and ends with, as decoding shows it: special tokens left out.
+    #: What a thought begins and ends with, special tokens included.
     thought: tuple[str, str] = ("<think>", "</think>")
+    #: Whether an answer is a message of its own, which alone is the text, with or without a thought before it.
+    answers_apart: bool = False
     #: Tokens that end the model's turn in a chat, where config and tokenizer may name others only.
     turn_ends: tuple[str, ...] = ()
 

@@ -6,7 +6,8 @@ from lm_eval_latentmas.model_adapters.base import ModelAdapter
 
 
 class GptOss(ModelAdapter):
-    """Messages go to channels, whose names are all that decoding shows of their markers."""
+    """Messages go to channels: what is said aloud is that of the channel ``final``, and all before it is thought."""
 
-    thought = ("analysis", "assistantfinal")
+    thought = ("<|channel|>", "<|channel|>final<|message|>")
+    answers_apart = True
     turn_ends = ("<|return|>", "<|call|>")

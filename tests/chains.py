@@ -39,7 +39,8 @@ def make_chain(
     **settings: Any,
 ) -> Chain:
     """A chain of four latent steps; ``settings`` are those of `ChainSettings`, `RelaySettings` and the chain itself."""
-    own = {name: settings.pop(name) for name in ("elsewhere", "ring", "shares", "diagnostics") if name in settings}
+    beside = ("elsewhere", "ring", "shares", "diagnostics", "think_end_token")
+    own = {name: settings.pop(name) for name in beside if name in settings}
     hand_off = {name: settings.pop(name) for name in ("kv_budget", "sink_size") if name in settings}
     made = ChainSettings(compressor=spec, hand_off=RelaySettings(**hand_off), **({"latent_steps": 4} | settings))
     kind = kind or (TextChain if made.mode == "text" else Chain)

@@ -154,8 +154,8 @@ def test_special_tokens_may_part_thought_and_answer(adapter, close, end):
     assert one.text[one.answer_start(adapter.tokenizer) :] == "an answer"
 
 
-# the shape of gpt-oss's answers: marks are words, which special tokens part
-CHANNEL = Thought(open="analysis", close="assistantfinal")
+# the shape of gpt-oss's answers: messages whose headers stand between special tokens
+CHANNEL = Thought(open="<|user|>", close="<|user|>final<|system|>")
 HEADER = "<|user|>analysis<|system|>"
 FINAL = "<|pad|>assistant<|user|>final<|system|>"
 
@@ -164,7 +164,9 @@ FINAL = "<|pad|>assistant<|user|>final<|system|>"
 def test_no_stop_string_counts_in_a_thought_whose_marks_special_tokens_part(adapter, stop):
     one = written(adapter, f"{HEADER}first{stop} then{FINAL}so{stop} or not<|end|>", CHANNEL, stop)
     without = stop if stop == "," else ""
-    assert (one.stop, one.text) == ("until", f"analysisfirst{without} thenassistantfinalso")
+    thought, said = f"<|user|>analysis<|system|>first{without} thenassistant", "<|user|>final<|system|>so"
+    assert (one.stop, one.text) == ("until", thought + said)
+    assert one.text[one.answer_start(adapter.tokenizer) :] == "so"
 
 
 @pytest.mark.parametrize("stop", [",", "<|stop|>"])
@@ -178,14 +180,19 @@ def test_no_stop_string_counts_in_a_thought_that_never_ends(adapter, stop):
     ("raw", "text"),
     [
         ("Four, or so", "Four"),
-        ("<|user|>final<|system|>Four, or so", "finalFour"),  # a channel, but not the one of thoughts
-        ("an, alibi", "an"),  # begins as a mark does
+        ("<|user|>final<|system|>Four, or so", "Four"),
+        ("final, or not", "final"),  # a word, and no mark
         (", nothing", ""),
     ],
 )
 def test_without_a_thought_stop_strings_count_from_the_start(adapter, raw, text):
     one = written(adapter, raw, CHANNEL, ",")
-    assert (one.stop, one.text) == ("until", text)
+    assert (one.stop, one.text[one.answer_start(adapter.tokenizer) :]) == ("until", text)
+
+
+def test_a_beginning_like_that_of_a_mark_may_be_an_answer(adapter):
+    one = written(adapter, "an, alibi", Thought(open="analysis", close="final"), ",")
+    assert (one.stop, one.text) == ("until", "an")
 
 
 def test_blanks_before_a_thought_are_no_answer(adapter):

@@ -6,13 +6,17 @@ import re
 from pathlib import Path
 
 import pytest
+from chains import asked, make_chain
 from families import FAMILIES, config
 from tiny import byte_tokenizer, llama_config, saved_model, tiny_model
 from transformers import AutoConfig
 
+from lm_eval_latentmas.decoding import Decoder, Job
 from lm_eval_latentmas.model_adapters import ModelAdapter, adapter_class
 from lm_eval_latentmas.model_adapters.families import FAMILIES as ADAPTERS
 from lm_eval_latentmas.model_adapters.gpt_oss import GptOss
+from lm_eval_latentmas.sampling import Draws, Generation
+from lm_eval_latentmas.underway import Handed
 
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 
@@ -93,12 +97,50 @@ def test_a_model_without_a_template_gets_a_plain_chat():
     assert plain.render(TURNS) == "Be brief.\n\nUser: Why?\n\nAssistant:"
 
 
-def test_a_gpt_oss_thought_is_found_in_decoded_text():
-    """Special tokens, which decoding leaves out, stand between the words of a message's header."""
+ANALYSIS = "<|channel|>analysis<|message|>4, or 5?<|end|><|start|>assistant"
+PREAMBLE = "<|channel|>commentary<|message|>I'll add, first.<|end|><|start|>assistant"
+FINAL = "<|channel|>final<|message|>"
+
+
+@pytest.fixture(scope="module")
+def gpt_oss():
+    """Over a tokenizer with the special tokens of its messages."""
     tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|start|>", "<|channel|>", "<|message|>"]})
-    raw = "<|channel|>analysis<|message|>4?<|end|><|start|>assistant<|channel|>final<|message|>4."
-    text = tokenizer.decode(tokenizer(raw)["input_ids"], skip_special_tokens=True)
-    opening, closing = GptOss.thought
-    assert text.startswith(opening)
-    assert text.partition(closing)[2] == "4."
+    names = ["<|start|>", "<|channel|>", "<|message|>", "<|return|>", "<|call|>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": names, "eos_token": "<|return|>"})
+    return GptOss(tiny_model(llama_config(vocab_size=len(tokenizer), eos_token_id=None)), tokenizer)
+
+
+@pytest.mark.parametrize("think_end_token", [None, "assistantfinal"])
+@pytest.mark.parametrize("until", [(), (",",)])
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (f"{FINAL}Four, I think.<|return|>", "Four, I think."),
+        (f"{ANALYSIS}{FINAL}Four, I think.<|return|>", "Four, I think."),
+        (f"{ANALYSIS}{PREAMBLE}{ANALYSIS}{FINAL}Four, I think.<|return|>", "Four, I think."),
+        (f"{FINAL}final answer, four<|return|>", "final answer, four"),
+        (f"{ANALYSIS}{FINAL}The analysis, of assistantfinal<|return|>", "The analysis, of assistantfinal"),
+        (ANALYSIS, ""),
+        (f"{ANALYSIS}<|channel|>commentary to=functions.add<|message|>4, 5<|call|>", ""),
+        ("Four, behind a prompt that ends with a header<|return|>", "Four, behind a prompt that ends with a header"),
+        ("finally, four<|return|>", "finally, four"),
+    ],
+)
+def test_the_text_of_gpt_oss_is_its_final_message_alone(gpt_oss, raw, text, until, think_end_token):
+    chain = make_chain(gpt_oss, think_end_token=think_end_token)
+    tokens = gpt_oss.encode(raw)
+    job = chain._job(Handed(chain.plan(asked(until=until, max_gen_toks=len(tokens))[0]), None, 0))
+    decoder = Decoder(gpt_oss, 1)
+    while not job.stop:
+        job.tokens.append(tokens[len(job.tokens)])
+        decoder._is_done(job)
+    assert chain._said(job, opened=False) == (text.partition(",")[0] if until else text)
+
+
+def test_a_message_of_gpt_oss_holds_no_marks(gpt_oss):
+    chain = make_chain(gpt_oss, mode="text")
+    for raw, text in ((f"{ANALYSIS}{FINAL}Four.", "Four."), (ANALYSIS, "analysis4, or 5?assistant")):
+        job = Job("", None, [], 0, Generation(), Draws(0), chain._thought, tokens=gpt_oss.encode(raw))
+        job.text = Decoder(gpt_oss, 1)._text(job, job.tokens)
+        assert chain._message(job) == text
