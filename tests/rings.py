@@ -11,6 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+from chains import CHAIN, asked, make_chain
+from tiny import byte_tokenizer, tiny_model
+
+from lm_eval_latentmas.model_adapters import ModelAdapter
+from lm_eval_latentmas.pipeline import watch
+from lm_eval_latentmas.pipeline.chain import PipelineChain
+from lm_eval_latentmas.pipeline.ring import Ring
+from lm_eval_latentmas.pipeline.shares import called, shares
+
 HERE = str(Path(__file__).parent)
 
 
@@ -64,3 +74,34 @@ def _member(rank: int, count: int, meeting: str, told: Any, run: Callable[..., A
     told.put((rank, outcome))
     told.close()
     told.join_thread()
+
+
+def member(rank, count, work, prepare=None, spec="h-obf", timeout=20):
+    """One process of a pipeline over the tiny model; process 0 returns what ``work`` makes of its chain.
+
+    prepare: called before the work, ``(rank, chain, ring)``; what it returns is returned too.
+    """
+    torch.set_num_threads(1)
+    watch._INTERVAL, watch._SETTLING = 0.1, 1.0  # so that a failure is told in no time
+    parts = shares(True, CHAIN, count)
+    ring = Ring(called(parts, CHAIN), timeout)
+    adapter = ModelAdapter(tiny_model(), byte_tokenizer())
+    chain = make_chain(adapter, spec=spec, kv_budget=8, kind=PipelineChain, ring=ring, shares=parts)
+    told = prepare(rank, chain, ring) if prepare is not None else None
+    if rank != 0:
+        chain.serve()
+        return told
+    with chain.working():
+        found = work(chain)
+    ring.end()
+    return found, told
+
+
+def written(chain):
+    """Per document what does not depend on the processes, and the seconds of every hop; one row at a time."""
+    records = dict(chain.answer([chain.plan(question) for question in asked(temperature=0.9)], 1))
+    return {plan.question.doc_id: (_lasting(record), record.relay_seconds) for plan, record in records.items()}
+
+
+def _lasting(record):
+    return record.text, record.relay_bytes, record.relay_states, record.kept_states, record.latent_passes
