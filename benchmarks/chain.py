@@ -111,7 +111,8 @@ def _equal(adapter: ModelAdapter, rows: int, sizes: Sizes) -> tuple[dict, float]
     if sizes.compile:
         ways["compiled"] = partial(answers, chain(adapter, "h-obf", sizes, compile=True), asked, rows)
     seconds = interleaved(ways, sizes.rounds)
-    spent = [sum(record.seconds[phase] for record in records) for phase in ("compression", "latent", "decoding")]
+    counted = records[len(asked) :]  # without the first round, as in the times
+    spent = [sum(record.seconds[phase] for record in counted) for phase in ("compression", "latent", "decoding")]
     share = 100 * spent[0] / sum(spent)
     return {
         **{name: Spread.of(taken) for name, taken in seconds.items()},
