@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -117,8 +117,7 @@ def test_in_the_checkout_itself_the_checkout_is_used(wheel, tmp_path_factory):
 
 def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):
     archive = built(backend.build_sdist, ROOT, tmp_path)
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(archive, tmp_path)
     rebuilt = built(backend.build_wheel, tmp_path / archive.name.removesuffix(".tar.gz"), tmp_path)
     assert names(rebuilt) == names(wheel)
 
