@@ -76,6 +76,34 @@ def test_equal_masses_keep_the_earlier_states() -> None:
     assert kept(compress("headwise", given), 0) == list(range(SINK, SINK + 5))
 
 
+@pytest.mark.parametrize("draw", range(4))
+def test_what_is_kept_is_what_a_stable_sort_keeps(draw: int) -> None:
+    """Few different masses, so that the last kept one is often one of several."""
+    given, generator = segment(), torch.Generator().manual_seed(draw)
+    mass = tuple(torch.randint(0, 4, held.shape, generator=generator).float() for held in given.mass)
+    relay = compress("headwise", replace(given, mass=mass), kv_budget=0.5)
+    for row, length in enumerate(PROMPT):
+        for layer in range(LAYERS):
+            for head in range(HEADS):
+                scores = mass[layer][row, head, SINK:length]
+                order = scores.sort(descending=True, stable=True).indices[: round((length - SINK) / 2)]
+                assert kept(relay, row, layer, head) == (order + SINK).sort().values.tolist()
+
+
+def test_adaptive_heads_without_candidates_take_no_place() -> None:
+    """A head of holes leaves its share to the others."""
+    given = segment()
+    holes = tuple(torch.zeros(held.shape, dtype=torch.bool) for held in given.mass)
+    for layer in holes:
+        layer[:, 0, SINK:] = True
+    for budget in (2, 4):
+        relay = compress("headwise", replace(given, holes=holes), allocation="adaptive", kv_budget=budget)
+        for layer in range(LAYERS):
+            counts = (relay.origins[layer] & ~relay.holes[layer]).sum(dim=-1) - SINK
+            assert counts[:, 0].tolist() == [0, 0, 0]
+            assert counts.sum(dim=1).tolist() == [budget * HEADS] * 3
+
+
 def test_recent_keeps_the_last_prompt_states() -> None:
     assert kept(compress("recent", segment()), 1) == [4, 5, 6, 7, 8]
 
