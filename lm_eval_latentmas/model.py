@@ -22,15 +22,15 @@ from lm_eval_latentmas import attention, harness, instances
 from lm_eval_latentmas.agents import load_prompts
 from lm_eval_latentmas.batching import affordable_rows, affordable_windows
 from lm_eval_latentmas.chain import Chain
-from lm_eval_latentmas.config import ChainSettings, is_known, split_arguments
+from lm_eval_latentmas.config import ChainSettings, split_arguments
 from lm_eval_latentmas.conversation import pack
 from lm_eval_latentmas.datasets import check_access, provenance
 from lm_eval_latentmas.diagnostics import HopDiagnostics
 from lm_eval_latentmas.embedded import embedded_model
-from lm_eval_latentmas.gguf_tokenizer import mend
 from lm_eval_latentmas.journal import Journal, key_of
 from lm_eval_latentmas.launch import Launch, check_together, processes
 from lm_eval_latentmas.likelihood import score
+from lm_eval_latentmas.loading import LoadedLM, attention_name, config_fields, named
 from lm_eval_latentmas.machine import check_machine
 from lm_eval_latentmas.model_adapters import ModelAdapter, adapter_class, verify
 from lm_eval_latentmas.pipeline.chain import PipelineChain
@@ -52,7 +52,7 @@ from lm_eval_latentmas.text_chain import TextChain
 logger = logging.getLogger(__name__)
 
 
-class LatentMASLM(HFLM):
+class LatentMASLM(LoadedLM):
     """Four agents on one causal LM that hand on a compressed KV cache; takes every argument of ``--model hf``.
 
     Own arguments: see `ChainSettings` and `RelaySettings`. With no ``pretrained`` the embedded model runs.
@@ -76,11 +76,11 @@ class LatentMASLM(HFLM):
             pretrained = arguments.pop("pretrained")
         # HFLM's own default is a GPU, also where PyTorch knows none
         arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
-        fields = _config_fields(pretrained, arguments)
+        fields = config_fields(pretrained, arguments)
         settings, loading = split_arguments(arguments, HFLM, config_fields=fields)
         check_machine(loading)
-        self._attention = _attention_name(loading)
-        self._loading = {"pretrained": _named(pretrained), **loading}
+        self._attention = attention_name(loading)
+        self._loading = {"pretrained": named(pretrained), **loading}
         self._configure(settings)
         self.shares = shared_out(settings.pipeline, self.prompts, pretrained, loading)
         if self.shares is None:
@@ -210,36 +210,6 @@ class LatentMASLM(HFLM):
             check_access(asked.tasks, asked.data_dir)
         if self.settings.run_dir is not None:
             Journal(self.settings.run_dir, self.claims).close()
-
-    def _get_backend(self, config: Any, backend: str = "default", trust_remote_code: bool | None = False) -> None:
-        """Refuse, before weights load, what cannot run the chain."""
-        super()._get_backend(config=config, backend=backend, trust_remote_code=trust_remote_code)
-        if self.backend != "causal":
-            raise ValueError(
-                f"model_type '{config.model_type}': the chain needs a decoder-only causal LM, not {self.backend}"
-            )
-        adapter_class(config)
-
-    def _get_accelerate_args(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Where weights go; Accelerate's name for the CPU of several processes is one that older readers refuse."""
-        placed = super()._get_accelerate_args(*args, **kwargs)
-        if placed.get("device_map") == {"": "cpu:0"}:
-            placed["device_map"] = {"": "cpu"}
-        return placed
-
-    def _create_tokenizer(self, pretrained: Any, tokenizer: Any, *args: Any, **kwargs: Any) -> None:
-        super()._create_tokenizer(pretrained, tokenizer, *args, **kwargs)
-        if kwargs.get("gguf_file") and not tokenizer:
-            mend(self.tokenizer, self.config)
-
-    def _create_model(self, *args: Any, **kwargs: Any) -> None:
-        super()._create_model(*args, **(kwargs | {"attn_implementation": self._attention}))
-
-    @property
-    def max_length(self) -> int:
-        """Positions of a context: as given, or those of the config's text part, which older lm-eval passes over."""
-        own = getattr(self.config.get_text_config(), "max_position_embeddings", None)
-        return self._max_length or own or super().max_length
 
     def _take_ranks(self) -> None:
         """Global rank and world size from Accelerate; HFLM sets them only with several GPUs, then the local rank."""
@@ -426,32 +396,8 @@ def _warn_clamped(plans: Sequence[Plan]) -> None:
         )
 
 
-def _attention_name(loading: dict[str, Any]) -> str:
-    """Our attention function for the implementation asked for."""
-    asked = loading.pop("attn_implementation", None) or "sdpa"
-    if asked not in attention.NAMES:
-        raise ValueError(f"attn_implementation={asked}: the chain runs on {', '.join(attention.NAMES)}; leave it out")
-    return attention.NAMES[asked]
-
-
-def _config_fields(pretrained: Any, arguments: dict[str, Any]) -> list[str]:
-    """Fields of the model's own config, read only where an argument might be one."""
-    if not isinstance(pretrained, str) or all(is_known(name, HFLM) for name in arguments):
-        return []
-    loading = {
-        name: arguments[name]
-        for name in ("revision", "subfolder", "trust_remote_code", "gguf_file")
-        if name in arguments
-    }
-    return list(transformers.AutoConfig.from_pretrained(pretrained, **loading).to_dict())
-
-
 def _check_request() -> None:
     """Refuse, before weights load, wrong ``gen_kwargs``, and tasks that may not run code."""
     if (asked := harness.request()) is not None:
         Generation.of(asked.generation)
         check_consent(asked.tasks, asked.confirmed)
-
-
-def _named(pretrained: Any) -> str:
-    return pretrained if isinstance(pretrained, str) else f"{type(pretrained).__name__} object"
