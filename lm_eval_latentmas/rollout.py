@@ -14,10 +14,10 @@ from lm_eval_latentmas.model_adapters import ModelAdapter
 
 # Tokens that one forward pass reads, over all rows: activations of more would take more memory than the cache that they
 # fill, and a CPU is no faster with them.
-TOKENS = 512
+TOKENS = 256
 TOKENS_ON_A_DEVICE = 8192
 # but at least so many of every row, as each pass goes through the whole cache; 3 or more, so that no part is a step
-WIDTH = 32
+WIDTH = 64
 
 
 class NonFiniteState(RuntimeError):

@@ -14,7 +14,10 @@ from lm_eval_latentmas.cache import Segment, on_device
 from lm_eval_latentmas.relay.selectors import Block, Selector, blank
 from lm_eval_latentmas.relay.settings import RelaySettings
 
+# bytes to work in: on a CPU what its caches hold, at most the given part of the segment unless that is very little
 ROOM = 1 << 24
+LITTLE = 1 << 22
+PART = 4
 ROOM_ON_A_DEVICE = 1 << 30
 
 
@@ -131,8 +134,12 @@ def sinks(segment: Segment) -> tuple[int, ...]:
 def chunks(segment: Segment, regions: list[Region], limit: int | None) -> Iterator[tuple[int, ...]]:
     """Layers that are worked on together: equal shape, dtype and device, and within ``limit`` bytes.
 
-    Without a limit: on a CPU what its caches hold, on a device what makes products large.
+    Without a limit: on a CPU what its caches hold and the segment dwarfs, on a device what makes products large.
     """
+    if limit is None:
+        held = sum(states.nbytes for states in (*segment.keys, *segment.values))
+        on_cpu = segment.keys[0].device.type == "cpu"
+        limit = min(ROOM, max(LITTLE, held // PART)) if on_cpu else ROOM_ON_A_DEVICE
 
     def kind(layer: int) -> tuple:
         keys, values = segment.keys[layer], segment.values[layer]
@@ -143,8 +150,7 @@ def chunks(segment: Segment, regions: list[Region], limit: int | None) -> Iterat
         rows, heads, _, width = segment.values[layers[0]].shape
         tokens = max((region.span.stop - region.span.start for region in regions), default=1)
         # the values, their dropped part, its residual and one temporary, in float64
-        room = limit or (ROOM if segment.keys[layers[0]].device.type == "cpu" else ROOM_ON_A_DEVICE)
-        together = max(1, room // (rows * heads * tokens * width * 8 * 4))
+        together = max(1, limit // (rows * heads * tokens * width * 8 * 4))
         for start in range(0, len(layers), together):
             yield layers[start : start + together]
 

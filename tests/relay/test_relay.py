@@ -8,8 +8,9 @@ import pytest
 import torch
 from segments import HEADS, LAYERS, SINK, SIZE, assert_same, compress, follow, segment
 
-from lm_eval_latentmas.cache import Relay
+from lm_eval_latentmas.cache import Relay, Segment
 from lm_eval_latentmas.relay import wire
+from lm_eval_latentmas.relay.layout import Region, chunks
 
 TWO_HOPS = [
     ("full", {}, (23 + 9 + 2, 12 + 12 + 2, 17 + 1 + 2), (29, 21, 15)),
@@ -102,3 +103,14 @@ def test_a_relay_can_be_empty(spec: str) -> None:
 def test_a_sink_is_at_most_the_prompt() -> None:
     relay = compress("gen", replace(segment(prompt=(1, 3, 9), latent=(0, 0, 0)), sink=(4, 4, 4)))
     assert relay.lengths == relay.sinks == (1, 3, 4)
+
+
+@pytest.mark.parametrize(("layers", "together"), [(8, 4), (128, 8), (512, 16)])
+def test_layers_are_worked_on_together_in_a_part_of_what_the_segment_takes(layers: int, together: int) -> None:
+    # a layer takes 128 KiB of keys, as much of values, and 1 MiB to work on
+    states, slots = torch.zeros(1, 4, 128, 64), (128,)
+    none, positions = (0,), torch.zeros(1, 1, 128, dtype=torch.int32)
+    made = Segment((states,) * layers, (states,) * layers, None, none, slots, none, none, slots, (positions,) * layers)
+    regions = [Region(none, slots, "prompt", (32,), (32,))]
+    assert [len(chunk) for chunk in chunks(made, regions, None)] == [together] * (layers // together)
+    assert [len(chunk) for chunk in chunks(made, regions, 2 << 20)] == [2] * (layers // 2)
