@@ -90,21 +90,21 @@ def chain(
         cache = FloorCache(adapter.layers, slots)
         for history, width in agents[:-1]:
             cache.length = history
-            hidden = _forward(adapter, cache, _prompt(adapter, rows, width))
+            hidden = forward(adapter, cache, prompt(adapter, rows, width))
             for _ in range(latent_steps):
-                hidden = _forward(adapter, cache, hidden)
+                hidden = forward(adapter, cache, hidden)
         cache.length, width = agents[-1]
-        hidden = _forward(adapter, cache, _prompt(adapter, rows, width))
+        hidden = forward(adapter, cache, prompt(adapter, rows, width))
         for _ in range(new_tokens - 1):
-            hidden = _forward(adapter, cache, adapter.embed(adapter.head(hidden).argmax(dim=-1)))
+            hidden = forward(adapter, cache, adapter.embed(adapter.head(hidden).argmax(dim=-1)))
         adapter.head(hidden).argmax(dim=-1)
 
 
-def _prompt(adapter: ModelAdapter, rows: int, width: int) -> Tensor:
+def prompt(adapter: ModelAdapter, rows: int, width: int) -> Tensor:
     return adapter.embed(torch.zeros((rows, width), dtype=torch.long, device=adapter.device))
 
 
-def _forward(adapter: ModelAdapter, cache: FloorCache, embeds: Tensor) -> Tensor:
+def forward(adapter: ModelAdapter, cache: FloorCache, embeds: Tensor) -> Tensor:
     """One pass over (rows, width, hidden); the state at its last token, (rows, 1, hidden)."""
     width, device = embeds.shape[1], embeds.device
     positions = torch.arange(cache.length, cache.length + width, device=device)[None]

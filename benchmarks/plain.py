@@ -41,20 +41,23 @@ class PlainChain:
     def answer(self, prompts: Sequence[Sequence[Sequence[int]]], new_tokens: int) -> Tensor:
         """prompts: by agent and row. Returns greedy tokens, (rows, new_tokens)."""
         with attention(self.adapter, "eager"):
-            rows = len(prompts[0])
-            batch = Batch(DynamicCache(), self._integers(rows, 0), self._integers(rows))
+            batch = self.begun(len(prompts[0]))
             for place, own in enumerate(prompts[:-1]):
                 batch = self._think(batch, own, first=place == 0)
             return self._decode(batch, prompts[-1], new_tokens)
 
+    def begun(self, rows: int) -> Batch:
+        """Rows that have read nothing."""
+        return Batch(DynamicCache(), self._integers(rows, 0), self._integers(rows))
+
     def _think(self, batch: Batch, prompts: Sequence[Sequence[int]], *, first: bool) -> Batch:
         history, lengths = batch.mask.shape[1], [len(prompt) for prompt in prompts]
-        hidden = self._read(batch, prompts).hidden_states[-1]
+        hidden = self.read(batch, prompts).hidden_states[-1]
         hidden = torch.stack([row[length - 1] for row, length in zip(hidden, lengths, strict=True)])
         norm = self.adapter.embeddings.weight.norm(dim=-1).mean()
         for _ in range(self.latent_steps):
             embeds = (hidden * (norm / hidden.norm(dim=-1, keepdim=True)))[:, None]
-            out = self._forward(batch, self._integers(len(prompts), 1) + 1, inputs_embeds=embeds)
+            out = self.forward(batch, self._integers(len(prompts), 1) + 1, inputs_embeds=embeds)
             batch.stored.append(out.attentions)
             hidden = out.hidden_states[-1][:, -1]
         return self._handed(batch, lengths, history, history + max(lengths), first=first)
@@ -83,24 +86,25 @@ class PlainChain:
         return Batch(relay, self._integers(len(lengths), relay.get_seq_length()) + 1, batch.cursors)
 
     def _decode(self, batch: Batch, prompts: Sequence[Sequence[int]], new_tokens: int) -> Tensor:
-        logits = self._read(batch, prompts).logits
+        logits = self.read(batch, prompts).logits
         last = torch.stack([row[len(prompt) - 1] for row, prompt in zip(logits, prompts, strict=True)])
         tokens = [last.argmax(dim=-1, keepdim=True)]
         for _ in range(new_tokens - 1):
-            out = self._forward(batch, torch.ones_like(tokens[-1]), input_ids=tokens[-1])
+            out = self.forward(batch, torch.ones_like(tokens[-1]), input_ids=tokens[-1])
             tokens.append(out.logits[:, -1].argmax(dim=-1, keepdim=True))
         return torch.cat(tokens, dim=1)
 
-    def _read(self, batch: Batch, prompts: Sequence[Sequence[int]]):
+    def read(self, batch: Batch, prompts: Sequence[Sequence[int]]):
+        """One prompt a row, and everything that the model returns of it."""
         width = max(map(len, prompts))
         ids = torch.tensor([[*prompt, *[prompt[-1]] * (width - len(prompt))] for prompt in prompts])
         real = torch.tensor([[1] * len(prompt) + [0] * (width - len(prompt)) for prompt in prompts])
-        return self._forward(batch, real.to(self.adapter.device), input_ids=ids.to(self.adapter.device))
+        return self.forward(batch, real.to(self.adapter.device), input_ids=ids.to(self.adapter.device))
 
     def _integers(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.long, device=self.adapter.device)
 
-    def _forward(self, batch: Batch, real: Tensor, **inputs: Tensor):
+    def forward(self, batch: Batch, real: Tensor, **inputs: Tensor):
         """One pass of the whole model, with everything it can return."""
         positions = batch.cursors[:, None] + torch.arange(real.shape[1], device=real.device)
         batch.mask = torch.cat([batch.mask, real], dim=1)

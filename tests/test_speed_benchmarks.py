@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import chain, gpu
+from benchmarks import chain, gpu, models, step
 from benchmarks.sizes import QUICK, TOY
 
 SMALL = replace(TOY, rounds=1, compile=False, batches=(2,), new_tokens=2, agents=(4, 5))
@@ -76,3 +76,12 @@ def test_the_gpu_script_says_that_there_is_none(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SystemExit, match="no CUDA device; --toy"):
         gpu.main([])
+
+
+def test_the_profile_of_a_step_is_whole(monkeypatch):
+    monkeypatch.setattr(step, "TIMES", 2)
+    monkeypatch.setattr(step, "ROUNDS", 2)
+    table = step.run(models.toy())
+    assert [row["what"] for row in table.rows][-1] == "the plain way's step"
+    assert len(table.rows) == 7
+    assert all(row["ms"].median > 0 for row in table.rows)
